@@ -1,0 +1,88 @@
+"""Every stage and every runtime kpipe knows: names of modules, nothing imported.
+
+Adding a runtime is a row in `RUNTIMES`, a file ``run_<name>.py`` and an extra in ``pyproject.toml``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """One way to run a model."""
+
+    name: str
+    module: str
+    """Worker module under ``kpipe_stages``."""
+    artifact: str
+    """What it loads: ``keras`` or a format of `FORMATS`."""
+    distributions: tuple[str, ...]
+    """Distributions that must be installed; the first one's version is the runtime's."""
+    extra: str
+    """The extra of ``keras-kpipe`` that brings them."""
+    title: str
+    """For people."""
+    keras_backend: str | None = None
+    """``KERAS_BACKEND`` of its worker."""
+    default_target: bool = True
+    """A target where no contract names any."""
+    required_by_default: bool = True
+    float32_settings: tuple[tuple[str, str], ...] = ()
+    """Settings that ask for float32 where the runtime would otherwise choose by CPU."""
+
+
+FORMATS = ("saved_model", "litert", "onnx", "openvino_ir")
+
+RUNTIMES: dict[str, Runtime] = {
+    row.name: row
+    for row in (
+        Runtime("jax", "run_keras", "keras", ("jax", "keras"), "jax", "Keras on JAX", keras_backend="jax", default_target=False),
+        Runtime("tensorflow", "run_keras", "keras", ("tensorflow", "keras"), "tensorflow", "Keras on TensorFlow", keras_backend="tensorflow"),
+        Runtime("saved_model", "run_saved_model", "saved_model", ("tensorflow",), "tensorflow", "SavedModel, as TF Serving loads it"),
+        Runtime("litert", "run_litert", "litert", ("ai-edge-litert",), "litert", "LiteRT"),
+        Runtime("onnxruntime", "run_onnxruntime", "onnx", ("onnxruntime",), "onnxruntime", "ONNX Runtime"),
+        Runtime(
+            "openvino",
+            "run_openvino",
+            "saved_model",
+            ("openvino",),
+            "openvino",
+            "OpenVINO on the SavedModel",
+            float32_settings=(("INFERENCE_PRECISION_HINT", "f32"),),
+        ),
+        Runtime(
+            "openvino_ir",
+            "run_openvino",
+            "openvino_ir",
+            ("openvino",),
+            "openvino",
+            "OpenVINO on its IR",
+            float32_settings=(("INFERENCE_PRECISION_HINT", "f32"),),
+        ),
+        Runtime(
+            "keras_openvino",
+            "run_keras",
+            "keras",
+            ("openvino", "keras"),
+            "keras_openvino",
+            "Keras on OpenVINO",
+            keras_backend="openvino",
+            required_by_default=False,
+            float32_settings=(("INFERENCE_PRECISION_HINT", "f32"),),
+        ),
+    )
+}
+
+STAGES: dict[str, str] = {
+    "inspect": "kpipe_stages.inspect_archive",
+    "prepare": "kpipe_stages.prepare",
+    "train": "kpipe_stages.train",
+    "export": "kpipe_stages.export_tensorflow",
+    "export_openvino": "kpipe_stages.export_openvino",
+    "open_saved_model": "kpipe_stages.open_artifact",
+    "open_litert": "kpipe_stages.open_artifact",
+    "open_onnx": "kpipe_stages.open_artifact",
+    "open_openvino_ir": "kpipe_stages.open_artifact",
+    **{f"run_{row.name}": f"kpipe_stages.{row.module}" for row in RUNTIMES.values()},
+}

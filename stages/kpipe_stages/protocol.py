@@ -1,0 +1,528 @@
+"""What the orchestrator and a worker say to each other: ``job.json`` in, ``result.json`` out, events and commands in between.
+
+Standard library only. Every document carries `PROTOCOL`; an unknown field is refused (`kpipe_stages.codec`).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+PROTOCOL = 1
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and dtype of one input or output."""
+
+    name: str
+    """The model's own name for it."""
+    shape: tuple[int | None, ...] | None
+    """None where an axis is free; the whole is None where even the rank isn't known."""
+    dtype: str
+    """A numpy dtype name, ``bfloat16`` or ``string``."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The inputs and outputs of a model or of an artifact, in order."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A fact that a worker found worth a finding. The worker names it; severity and verdict are the orchestrator's."""
+
+    code: str
+    """Finding code, ``KP201``."""
+    cause: str
+    """One sentence: what happened, with values."""
+    remedy: str
+    """One sentence: what to do."""
+    place: str = ""
+    """Layer, archive member, input, output or op."""
+    evidence: dict[str, Any] = field(default_factory=dict)
+    """Numbers and names, plain JSON values."""
+
+
+class StageError(Exception):
+    """A stage can't go on for a reason that it can name."""
+
+    def __init__(self, observation: Observation) -> None:
+        super().__init__(observation.cause)
+        self.observation = observation
+
+
+class Status(enum.StrEnum):
+    """How a stage ended, by its own account."""
+
+    OK = "ok"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception that ended a stage."""
+
+    phase: str
+    """``import``, ``load``, ``run``, ``time`` or a stage's own step."""
+    type: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who did the work: read from the running process, never from the job."""
+
+    stage: str
+    pid: int
+    python: str
+    versions: dict[str, str]
+    """Distribution name to version, of what the stage imported."""
+    backend: str | None
+    """``keras.backend.backend()`` where Keras is loaded."""
+    threads: int
+    cpu: str
+    cpu_features: tuple[str, ...]
+    """The ones that change numerics: avx2, avx512f, avx512_bf16, amx_bf16, ..."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One order. ``params`` is the stage's own dataclass, encoded."""
+
+    protocol: int
+    stage: str
+    attempt: str
+    """A fresh token per attempt; the result repeats it, so an old result can't be taken for a new one."""
+    folder: str
+    """Absolute; everything the stage writes lies below it."""
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One answer: ``result.json`` (and ``timing.json`` for the timed phase)."""
+
+    protocol: int
+    stage: str
+    attempt: str
+    status: Status
+    identity: Identity | None
+    observations: tuple[Observation, ...]
+    failure: Failure | None
+    data: dict[str, Any]
+    """The stage's own result dataclass, encoded; empty after a failure."""
+    seconds: float
+    peak_rss_bytes: int
+
+
+# ---------------------------------------------------------------- parts of jobs
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Which code a model may bring: nothing but Keras unless the contract says so."""
+
+    custom_objects: tuple[str, ...] = ()
+    """Absolute paths of Python files that register custom objects."""
+    allow_modules: tuple[str, ...] = ()
+    """Installed packages whose registered objects may be loaded."""
+    allow_lambda: tuple[str, ...] = ()
+    """Names of the Lambda layers that the contract allows."""
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """How a raw file becomes one input tensor (`kpipe_stages.preprocess`)."""
+
+    name: str
+    """Model input name."""
+    decode: str
+    """``image``, ``npy`` or ``array`` (an already preprocessed row of an .npz)."""
+    steps: tuple[dict[str, Any], ...] = ()
+    dtype: str | None = None
+    """Cast at the end; None keeps what the steps give."""
+
+
+@dataclass(frozen=True)
+class GoldenItem:
+    """One golden input as a worker sees it."""
+
+    id: str
+    files: dict[str, str]
+    """Model input name to absolute path."""
+    sha256: dict[str, str]
+
+
+@dataclass(frozen=True)
+class DecisionSpec:
+    """A decision rule on one output (`kpipe_stages.decisions`)."""
+
+    rule: str
+    """``argmax``, ``threshold`` or ``top_k``."""
+    output: str
+    threshold: float = 0.5
+    k: int = 1
+    labels: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------- inspect
+
+
+@dataclass(frozen=True)
+class ArchiveLimits:
+    """Bounds that hold before anything is read."""
+
+    max_members: int = 100_000
+    max_config_bytes: int = 64 * 2**20
+    max_total_bytes: int = 64 * 2**30
+    max_ratio: float = 200.0
+    """Declared inflated size over stored size, for members above 1 MiB."""
+    max_json_depth: int = 200
+
+
+@dataclass(frozen=True)
+class InspectJob:
+    """Read a ``.keras`` archive without running any of it."""
+
+    model: str
+    trust: Trust
+    limits: ArchiveLimits = ArchiveLimits()
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer as ``config.json`` declares it."""
+
+    name: str
+    class_name: str
+    module: str
+    registered_name: str | None
+    dtype: str
+    """Dtype or policy name; empty where none is declared."""
+    parameters: int | None
+    """Numbers stored for it; None where the weights file can't tell."""
+    forced_training: bool
+    """A call in the config passes ``training=True``."""
+
+
+@dataclass(frozen=True)
+class InspectResult:
+    """What lies in the archive. Problems are observations of the result."""
+
+    sha256: str
+    size: int
+    keras_version: str
+    saved_at: str
+    model_class: str
+    model_name: str
+    layers: tuple[LayerRow, ...]
+    parameters: int
+    weight_bytes: int
+    """Bytes of the model's own weights (no optimizer state)."""
+    signature: Signature | None
+    """Inputs with dtypes as declared; outputs have names only where the config has them. None for a subclassed model."""
+    members: dict[str, int]
+    has_optimizer: bool
+    activations: dict[str, str] = field(default_factory=dict)
+    """Output name to the activation of the layer that makes it, where the config tells."""
+    integer_ranges: dict[str, int] = field(default_factory=dict)
+    """Input name to the number of ids that the smallest Embedding behind it knows."""
+
+
+# ---------------------------------------------------------------- prepare
+
+
+@dataclass(frozen=True)
+class PrepareJob:
+    """Decode and preprocess every golden input once."""
+
+    items: tuple[GoldenItem, ...]
+    inputs: tuple[InputSpec, ...]
+    max_pixels: int = 64_000_000
+    max_bytes: int = 512 * 2**20
+
+
+@dataclass(frozen=True)
+class PrepareResult:
+    """Tensors lie in ``<folder>/tensors/<position of the input>`` (`kpipe_stages.rows`)."""
+
+    names: tuple[str, ...]
+    rows: int
+    dtypes: dict[str, str]
+    shapes: dict[str, tuple[tuple[int, ...], ...]]
+    """The distinct shapes of each input's rows, without a batch axis."""
+    nonfinite_rows: dict[str, tuple[int, ...]]
+    bad_rows: tuple[int, ...] = ()
+    """Rows that could not be decoded (each an observation); their tensors are absent."""
+
+
+# ---------------------------------------------------------------- export
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """Reload on TensorFlow, trace once with ``training=False``, write every format asked for from that trace."""
+
+    model: str
+    trust: Trust
+    formats: tuple[str, ...]
+    """Of ``saved_model``, ``litert``, ``onnx`` (OpenVINO IR is converted from the SavedModel in a process of its own)."""
+    out: str
+    """Folder for the artifacts."""
+    allow_select_tf: bool = False
+    repairs: bool = True
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Model names to an artifact's names, proved by the export stage."""
+
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One deployable thing, opened again after it was written."""
+
+    format: str
+    """``saved_model``, ``litert``, ``onnx`` or ``openvino_ir``."""
+    path: str
+    sha256: str
+    size: int
+    signature: Signature
+    """As the artifact itself declares it: its names, its order."""
+    binding: Binding
+    ops: dict[str, int]
+    """Op or operator name to count, sub-graphs included."""
+    foreign_ops: tuple[str, ...]
+    """Ops outside the target runtime's own set (Select TF, custom, unknown domain)."""
+    parameters_bytes: int
+    """Bytes of constants found inside."""
+    repairs: tuple[str, ...] = ()
+    """One sentence each."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Converter versions."""
+    batch: int | None = None
+    """The fixed batch size, None where the batch axis is free."""
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What came of each format; a format that failed has an observation naming it and no entry here."""
+
+    signature: Signature
+    """The model's own, as reloaded on TensorFlow."""
+    artifacts: tuple[Artifact, ...]
+    seconds: dict[str, float]
+    """Per step: import, load, trace, saved_model, litert, onnx."""
+
+
+@dataclass(frozen=True)
+class ExportOpenvinoJob:
+    """Convert a SavedModel to OpenVINO IR."""
+
+    saved_model: str
+    signature: Signature
+    saved_model_binding: Binding
+    out: str
+    threads: int = 0
+    parameters: int = 0
+    """Numbers in the model, to compare the artifact's size with; 0 for unknown."""
+    repairs: tuple[str, ...] = ()
+    """The SavedModel's: they are in the IR too."""
+
+
+@dataclass(frozen=True)
+class OpenArtifactJob:
+    """Open a file that was handed in (``artifact = "path"``): inventory and signature, nothing exported."""
+
+    format: str
+    path: str
+    signature: Signature
+    parameters: int = 0
+    """Numbers in the model, to compare the artifact's size with; 0 for unknown."""
+
+
+@dataclass(frozen=True)
+class ArtifactResult:
+    """The answer to `ExportOpenvinoJob` and `OpenArtifactJob`."""
+
+    artifact: Artifact
+    seconds: dict[str, float]
+
+
+# ---------------------------------------------------------------- run a target
+
+
+@dataclass(frozen=True)
+class TimingPlan:
+    """How much to time. Nothing is timed when ``calls`` is 0."""
+
+    calls: int = 200
+    """Single-stream model-only calls after the warm-up."""
+    end_to_end_calls: int = 200
+    """Calls from the raw file to the decision; 0 where no raw file is there."""
+    max_warmup: int = 200
+    max_seconds: float = 20.0
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """Run every golden input on one runtime: alone, repeated, in batches; then, when told, the timed phase."""
+
+    runtime: str
+    """A catalog row."""
+    artifact: str
+    """What the runtime loads: the ``.keras`` file, a SavedModel version folder, a ``.tflite``, ``.onnx`` or ``.xml`` file."""
+    trust: Trust
+    signature: Signature | None
+    """The model's own; None lets a Keras worker state it."""
+    binding: Binding | None
+    """Names in the artifact; None for a Keras worker."""
+    tensors: str
+    """The prepare stage's ``tensors`` folder."""
+    names: tuple[str, ...]
+    """Model input names in the order of that folder."""
+    rows: int
+    batches: tuple[int, ...]
+    """Sizes to run besides alone."""
+    fixed_batch: int | None = None
+    """The artifact's only batch size: 1 runs one by one and offers no batch mode."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The runtime's own settings."""
+    chosen: dict[str, Any] = field(default_factory=dict)
+    """Settings that kpipe added because the contract states none: float32 where that can be asked for."""
+    probe_default: bool = False
+    """Also run alone without ``chosen``: what this machine would do by itself."""
+    probe_training_unset: bool = False
+    """Keras reference only: also call the model twice with ``training`` unset."""
+    repeat: int = 1
+    """How many extra times the alone pass is run, bit for bit compared."""
+    threads: int = 0
+    """0: as many as the machine has."""
+    items: tuple[GoldenItem, ...] = ()
+    """Raw files for the end-to-end calls; empty where there are none."""
+    inputs: tuple[InputSpec, ...] = ()
+    decision: DecisionSpec | None = None
+    timing: TimingPlan = TimingPlan()
+    load_only: bool = False
+    """Import, load, first inference, and nothing else (a quiet cold load)."""
+    cache: str = ""
+    """A folder for compile caches that kpipe owns (JAX)."""
+    sha256: str = ""
+    """Digest that ``artifact`` must have when it is opened; empty for none."""
+
+
+@dataclass(frozen=True)
+class LoadTimes:
+    """Seconds in a fresh process."""
+
+    import_s: float
+    load_s: float
+    first_s: float
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Outputs lie in ``<folder>/outputs/<mode>/<position of the output>`` (`kpipe_stages.rows`)."""
+
+    signature: Signature
+    """The model's own names, in the model's order."""
+    modes: tuple[str, ...]
+    """``alone``, ``batch_3``, ... and ``machine_default`` where it was probed."""
+    not_offered: tuple[str, ...]
+    """Modes outside the artifact's declared signature."""
+    unbatched: dict[str, tuple[str, ...]]
+    """Mode to the outputs that have no batch axis: each row holds the whole output."""
+    failed: dict[str, str]
+    """Mode to the runtime's message: the mode was tried and the runtime refused."""
+    repeats_equal: bool | None
+    """Every repeated pass gave the same bits; None where none was asked for."""
+    repeat_difference: float
+    """The largest absolute difference between repeated passes."""
+    training_unset_repeats: bool | None
+    """Two calls with ``training`` unset gave the same bits."""
+    load: LoadTimes
+    effective_precision: str
+    """``float32``, ``bfloat16``, ... as read back from the runtime, or ``float32 (declared)`` where it can't be read."""
+    devices: tuple[str, ...]
+    facts: dict[str, Any]
+    """Whatever else the runtime says of itself: execution provider, delegate, effective settings."""
+    rss_loaded_bytes: int
+    outputs_dtype: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Latency:
+    """A latency sample. Seconds, every call kept."""
+
+    seconds: tuple[float, ...]
+    warmup_calls: int
+    stable: bool
+    """The warm-up rule was met before its bound."""
+    worst_difference: float
+    """Largest absolute difference between a timed call's output and the same input's alone output."""
+    worst_relative: float
+    """The same over the largest magnitude of that output on that input; infinite where an output that isn't floating point differs at all."""
+    compared: int
+    """Timed outputs compared; equal to the number of calls, or the timing is void."""
+
+
+@dataclass(frozen=True)
+class TimingResult:
+    """``timing.json``."""
+
+    model_only: Latency | None
+    end_to_end: Latency | None
+    tensor_mismatches: tuple[str, ...]
+    """Golden inputs whose tensor in this process differs from the prepared one."""
+    decoded_here: bool
+    """False where the interpreter of this target can't decode raw files."""
+    load_average: float
+    rss_bytes: int
+
+
+# ---------------------------------------------------------------- train
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """Run a recipe."""
+
+    recipe: str
+    """Folder or file of the recipe."""
+    out: str
+    """The ``.keras`` file to write."""
+    seed: int
+    backend: str
+    epochs: int | None = None
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Loss and metrics of one epoch."""
+
+    epoch: int
+    metrics: dict[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What the run was. Also beside the model as ``<model>.train.json``."""
+
+    model_sha256: str
+    seed: int
+    epochs: tuple[Epoch, ...]
+    compile_s: float
+    steps_s: float
+    save_s: float
+    total_s: float

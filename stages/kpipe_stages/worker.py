@@ -1,0 +1,145 @@
+"""What every stage gets besides its job: a channel to the orchestrator, observations, clocks, and who it is.
+
+The channel is the process's original stdout: JSON lines. Everything that frameworks print goes to ``stage.log`` by file descriptor
+(C++ writes past ``sys.stdout``). Commands come on stdin, a word a line; when stdin ends, the orchestrator is gone and so is the worker.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import queue
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kpipe_stages.codec import encode
+from kpipe_stages.protocol import Identity, Observation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NUMERIC_CPU_FEATURES = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8", "amx_fp16")
+
+
+class Worker:
+    """The stage's side of the conversation."""
+
+    def __init__(self, stage: str, folder: Path, channel: int) -> None:
+        self.stage = stage
+        self.folder = folder
+        self.phase = "start"
+        self.observations: list[Observation] = []
+        self.distributions: list[str] = []
+        self.kept: Any = None
+        """What a stage's ``run`` leaves for its ``measure``, in the same process."""
+        self.threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._commands: queue.Queue[str] = queue.Queue()
+
+    def listen(self) -> None:
+        """Read commands in the background; leave when the orchestrator has gone."""
+        threading.Thread(target=self._read_commands, daemon=True, name="kpipe-commands").start()
+
+    def _read_commands(self) -> None:
+        for line in sys.stdin:
+            self._commands.put(line.strip())
+        os._exit(3)
+
+    def wait_for(self, command: str) -> bool:
+        """Block until ``command`` comes (True) or ``stop`` does (False)."""
+        self.emit("waiting", command=command)
+        while True:
+            word = self._commands.get()
+            if word == command:
+                return True
+            if word == "stop":
+                return False
+
+    def emit(self, event: str, **facts: Any) -> None:
+        """Send one event."""
+        line = json.dumps({"event": event, "stage": self.stage, **encode(facts)}, allow_nan=False) + "\n"
+        with self._lock:
+            os.write(self._channel, line.encode())
+
+    def progress(self, what: str, done: int = 0, total: int = 0) -> None:
+        """Say how far the stage is; ``total`` 0 where it isn't known."""
+        self.emit("progress", what=what, done=done, total=total)
+
+    def enter(self, phase: str) -> None:
+        """Name the phase that a later exception belongs to."""
+        self.phase = phase
+        self.emit("phase", phase=phase)
+
+    def observe(self, code: str, cause: str, remedy: str, place: str = "", **evidence: Any) -> None:
+        """Add an observation to the result."""
+        self.observations.append(Observation(code=code, cause=cause, remedy=remedy, place=place, evidence=evidence))
+
+    def timed(self, phase: str, work: Callable[[], Any]) -> tuple[Any, float]:
+        """Run ``work`` as ``phase``; return its value and the seconds it took."""
+        self.enter(phase)
+        start = time.perf_counter()
+        value = work()
+        return value, time.perf_counter() - start
+
+    def identity(self) -> Identity:
+        """Who this process is, read from the process."""
+        keras = sys.modules.get("keras")
+        return Identity(
+            stage=self.stage,
+            pid=os.getpid(),
+            python=platform.python_version(),
+            versions={name: version for name in self.distributions if (version := distribution_version(name))},
+            backend=keras.backend.backend() if keras is not None else None,
+            threads=self.threads,
+            cpu=cpu_model(),
+            cpu_features=cpu_features(),
+        )
+
+
+def distribution_version(name: str) -> str | None:
+    """Installed version of a distribution, None where it isn't installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpuinfo(key: str) -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.split("\t")[0].strip() == key), "")
+
+
+def cpu_model() -> str:
+    """The processor's name as the system gives it."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def cpu_features() -> tuple[str, ...]:
+    """The features of this CPU that change what a runtime computes in."""
+    flags = set(_cpuinfo("flags").split())
+    return tuple(name for name in NUMERIC_CPU_FEATURES if name in flags)
+
+
+def peak_rss_bytes() -> int:
+    """Peak resident memory of this process, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def current_rss_bytes() -> int:
+    """Resident memory of this process now, in bytes; the peak where the system doesn't tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+    except OSError:
+        return peak_rss_bytes()
+    return pages * os.sysconf("SC_PAGE_SIZE")
