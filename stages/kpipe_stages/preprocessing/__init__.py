@@ -1,0 +1,1 @@
+"""The parts of `kpipe_stages.preprocess`: bounded reading, decoding, steps, casts."""

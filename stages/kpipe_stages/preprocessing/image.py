@@ -1,0 +1,136 @@
+"""Decode an image file to numbers: what Pillow reads, on the 0 to 255 scale, nothing lost without a word.
+
+Colour profiles and PNG gamma are ignored, as Pillow ignores them. CMYK and YCbCr become RGB by Pillow's own conversion.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kpipe_stages.preprocessing.errors import PreprocessError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PilImage
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+"""Other formats are refused: each decoder more is a decoder more to attack, and to differ by version."""
+
+_CONVERT = {"1": "L", "PA": "RGBA", "La": "LA", "RGBa": "RGBA", "RGBX": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
+_CONVERT_TRANSPARENT = {"1": "LA", "L": "LA", "RGB": "RGBA"}
+_SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N")
+_FULL_SCALE_RATIO = 257.0  # 65535 / 255
+
+
+def decode_image(data: bytes, max_pixels: int) -> Array:
+    """Decode one still image.
+
+    EXIF orientation is applied. A palette becomes RGB, or RGBA where it has transparency; 1-bit becomes 0 and 255; 16-bit gray becomes
+    ``v * 255 / 65535`` (exact, then rounded once to float32); float images keep their values.
+
+    Args:
+        data: the file's bytes.
+        max_pixels: the largest width times height, checked before any pixel is decoded.
+
+    Returns:
+        ``(height, width, channels)``, uint8 or float32; 1 channel gray, 2 gray and alpha, 3 RGB, 4 RGBA.
+
+    Raises:
+        PreprocessError: not an image of `FORMATS`, truncated, broken, too large, more than one frame, or a mode that has no one meaning.
+    """
+    try:
+        image = _open(data)
+        _check_header(image, max_pixels)
+        image.load()
+        image = _upright(image)
+        return _to_array(image)
+    except PreprocessError:
+        raise
+    except Exception as error:  # decoders meet hostile bytes with any exception type; each means: this file does not decode
+        raise PreprocessError(
+            "decode",
+            f"the image does not decode: {type(error).__name__}: {error}",
+            "a whole image file",
+            "Replace the file; it may be cut off or damaged.",
+        ) from error
+
+
+def _open(data: bytes) -> PilImage:
+    from PIL import Image, UnidentifiedImageError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_check_header` holds the contract's own bound
+        try:
+            return Image.open(io.BytesIO(data), formats=FORMATS)
+        except UnidentifiedImageError as error:
+            raise PreprocessError(
+                "decode", f"{len(data)} bytes starting {data[:8]!r} are no image", f"one of {', '.join(FORMATS)}", "Convert the file, or mend decode."
+            ) from error
+        except Image.DecompressionBombError as error:
+            raise PreprocessError("decode", f"the header declares too many pixels: {error}", "a smaller image", "Replace the file.") from error
+
+
+def _check_header(image: PilImage, max_pixels: int) -> None:
+    width, height = image.size
+    if width * height > max_pixels:
+        raise PreprocessError(
+            "decode",
+            f"the header declares {width} x {height} pixels",
+            f"at most {max_pixels:,}",
+            "Replace the file, or raise max_pixels if it is meant.",
+        )
+    if getattr(image, "is_animated", False):
+        raise PreprocessError(
+            "decode", f"{image.format} file with more than one frame", "a still image", "Store the frame that is meant as its own file."
+        )
+    if (
+        image.format in ("PNG", "TIFF")
+        and image.mode not in (*_SIXTEEN_BIT, "I")
+        and any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
+    ):
+        raise PreprocessError(
+            "decode",
+            f"16 bits a channel in mode {image.mode}, of which Pillow reads 8",
+            "16-bit gray or 8-bit channels",
+            "Store it with 8 bits a channel.",
+        )
+
+
+def _upright(image: PilImage) -> PilImage:
+    from PIL import ImageOps
+
+    kind = image.format
+    ImageOps.exif_transpose(image, in_place=True)
+    image.format = kind
+    return image
+
+
+def _to_array(image: PilImage) -> Array:
+    if image.mode in _SIXTEEN_BIT or (image.mode == "I" and image.format == "PNG"):
+        return _sixteen_bit(image)
+    if image.mode == "F":
+        return np.array(image, dtype=np.float32)[:, :, np.newaxis]
+    transparent = image.has_transparency_data
+    if image.mode == "P":
+        image = image.convert("RGBA" if transparent else "RGB")
+    elif transparent and image.mode in _CONVERT_TRANSPARENT:
+        image = image.convert(_CONVERT_TRANSPARENT[image.mode])
+    elif image.mode in _CONVERT:
+        image = image.convert(_CONVERT[image.mode])
+    if image.mode not in ("L", "LA", "RGB", "RGBA"):
+        raise PreprocessError(
+            "decode", f"pixel mode {image.mode}", "gray, RGB, RGBA, palette, 1-bit, CMYK, 16-bit gray or float", "Store it as 8-bit RGB or gray."
+        )
+    return np.atleast_3d(np.array(image))
+
+
+def _sixteen_bit(image: PilImage) -> Array:
+    if "transparency" in image.info:
+        raise PreprocessError("decode", "16-bit gray with a transparent colour", "no transparency, or 8 bits", "Store it without the tRNS chunk.")
+    values = np.array(image).astype(np.float64)
+    return (values / _FULL_SCALE_RATIO).astype(np.float32)[:, :, np.newaxis]
