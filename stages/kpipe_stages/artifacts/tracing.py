@@ -1,0 +1,207 @@
+"""The one trace that every artifact is made from: a TensorFlow function with ``training=False``, all free axes free, weights frozen."""
+
+# ruff: noqa: SLF001 - Keras has no public way to all layers of a model, nested ones too; a version that changes it fails the tests
+
+from __future__ import annotations
+
+import math
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kpipe_stages.artifacts.inventory import identifiers
+from kpipe_stages.keras_loading import telling_line
+from kpipe_stages.protocol import Observation, Signature, StageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kpipe_stages.keras_loading import KerasCaller
+
+MOST_FROZEN_BYTES = 1_500_000_000
+"""A graph is one protobuf of at most 2 GiB; above this, weights stay variables in the SavedModel's own files."""
+STATE_OPS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterUpdate")
+RANDOM_OPS = (
+    "RandomUniform", "RandomStandardNormal", "RandomUniformInt", "TruncatedNormal", "Multinomial", "RandomGammaV3",
+    "StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessRandomUniformIntV2", "StatelessTruncatedNormalV2", "StatelessMultinomial",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A concrete function of flat tensors in, flat tensors out, both in the model's order."""
+
+    signature: Signature
+    """The model's own."""
+    inputs: tuple[str, ...]
+    """Name of each input in the artifacts: the model's, or the nearest that TensorFlow takes."""
+    function: Any
+    """The concrete function; its weights are constants where ``frozen``."""
+    frozen: bool
+    why_not_frozen: str
+    keep: Any
+    """What a SavedModel must track besides the function: its tables, or the whole model where it isn't frozen; None for nothing."""
+    layers: frozenset[str]
+    """Layer names, for telling where an op comes from."""
+    batch: int | None = None
+    """The batch size it was traced with, None for a free axis."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs: the model's own."""
+        return tuple(spec.name for spec in self.signature.outputs)
+
+    def nodes(self) -> Iterator[tuple[str, str]]:
+        """Every node's (op type, name), functions included."""
+        graph = self.function.graph.as_graph_def()
+        for nodes in (graph.node, *(f.node_def for f in graph.library.function)):
+            for node in nodes:
+                yield node.op, node.name
+
+    def op_types(self) -> set[str]:
+        """Every op type in it."""
+        return {op for op, _ in self.nodes()}
+
+    def places_of(self, op: str) -> list[str]:
+        """Layers that an op type comes from, once each."""
+        return list(dict.fromkeys(place for kind, name in self.nodes() if kind == op and (place := self.layer_of(name))))
+
+    def layer_of(self, path: str) -> str:
+        """The innermost layer named in an op's path; empty for an op of the model's own ``call`` or of ``keras.ops`` in a functional model."""
+        for part in reversed(path.split("/")[:-1]):
+            for name in (part, re.sub(r"_\d+$", "", part)):
+                if name in self.layers:
+                    return name
+        return ""
+
+
+def trace(caller: KerasCaller, *, batch: int | None = None) -> Trace:
+    """Trace the model once.
+
+    Args:
+        caller: the model.
+        batch: fixes every free batch axis at this size; None leaves it free.
+
+    Raises:
+        StageError: KP201, naming the layer in which TensorFlow refused.
+    """
+    import tensorflow as tf
+
+    specs = caller.signature.inputs
+    names = identifiers([spec.name for spec in specs])
+    shapes = [_with_batch(spec.shape, batch) for spec in specs]
+    arguments = [tf.TensorSpec(shape, spec.dtype, name=name) for spec, name, shape in zip(specs, names, shapes, strict=True)]
+
+    def serve(*values: Any) -> list[Any]:
+        outputs = caller({spec.name: value for spec, value in zip(specs, values, strict=True)})
+        return [tf.identity(value) for value in outputs.values()]  # so that an output that is an input, or is there twice, stays one of its own
+
+    try:
+        with _whole_tracebacks():
+            function = tf.function(serve, autograph=False).get_concrete_function(*arguments)
+    except Exception as error:  # layers raise anything while they are traced; it ends the export as one finding that names the layer
+        raise _untraceable(error) from error
+    frozen, why = _freeze(function, caller)
+    layers = frozenset(layer.name for layer in caller.model._flatten_layers() if layer is not caller.model)
+    return Trace(caller.signature, names, frozen or function, frozen is not None, why, _resources(caller.model, frozen), layers, batch)
+
+
+def observe_state(traced: Trace) -> list[Observation]:
+    """KP214 where the graph draws random numbers or changes the model's own state: such an artifact gives no fixed answer."""
+    kinds = traced.op_types()
+    found = [op for op in (*RANDOM_OPS, *STATE_OPS) if op in kinds]
+    if not found:
+        return []
+    places = list(dict.fromkeys(place for op in found for place in traced.places_of(op)))
+    what = "draws random numbers" if set(found) & set(RANDOM_OPS) else "changes its own state"
+    where = f" in layer {', '.join(places[:4])}" if places else ""
+    return [
+        Observation(
+            "KP214",
+            f"The inference graph {what}{where} ({', '.join(found)}): the same input need not give the same answer.",
+            "Build the layer without training=True (and recurrent layers without stateful=True) for the model that ships.",
+            place=places[0] if places else "",
+            evidence={"ops": found, "layers": places},
+        )
+    ]
+
+
+def _with_batch(shape: tuple[int | None, ...] | None, batch: int | None) -> list[int | None] | None:
+    if not shape or batch is None or shape[0] is not None:
+        return None if shape is None else list(shape)
+    return [batch, *shape[1:]]
+
+
+def _freeze(function: Any, caller: KerasCaller) -> tuple[Any | None, str]:
+    import tensorflow as tf
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    weight_bytes = sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in caller.model.variables)
+    if weight_bytes > MOST_FROZEN_BYTES:
+        return None, f"its weights take {weight_bytes:,} bytes, too much for one graph"
+    try:
+        frozen = convert_variables_to_constants_v2(function, lower_control_flow=False)
+        return _with_captures(frozen, function, len(caller.signature.inputs)), ""
+    except Exception as error:  # noqa: BLE001 - TensorFlow raises several kinds here; the unfrozen function is used and the reason kept
+        return None, telling_line(error)
+
+
+def _with_captures(frozen: Any, function: Any, count: int) -> Any:
+    """A function of the model's inputs alone, where freezing left others: tables and their defaults, which can't be constants."""
+    import tensorflow as tf
+
+    if len(frozen.inputs) == count:
+        return frozen
+    outside = {inner.name: outer for outer, inner in function.graph.captures}
+    captured = [outside[tensor.name] for tensor in frozen.inputs[count:]]
+
+    def serve(*values: Any) -> list[Any]:
+        return [tf.identity(value) for value in frozen(*values, *captured)]
+
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.op.name) for tensor in frozen.inputs[:count]]
+    return tf.function(serve, autograph=False).get_concrete_function(*specs)
+
+
+def _resources(model: Any, frozen: Any | None) -> Any:
+    """What a SavedModel of the function must track: nothing but tables where weights are constants, else the whole model."""
+    from tensorflow.python.trackable.resource import TrackableResource
+
+    if frozen is None:
+        return model
+    tables = [value for layer in model._flatten_layers() for value in vars(layer).values() if isinstance(value, TrackableResource)]
+    return tables or None
+
+
+@contextmanager
+def _whole_tracebacks() -> Iterator[None]:
+    import keras
+
+    filtered = keras.config.is_traceback_filtering_enabled()
+    keras.config.disable_traceback_filtering()
+    try:
+        yield
+    finally:
+        if filtered:
+            keras.config.enable_traceback_filtering()
+
+
+def _untraceable(error: Exception) -> StageError:
+    import keras
+
+    layer, walk = None, error.__traceback__
+    while walk is not None:
+        owner = walk.tb_frame.f_locals.get("self")
+        if isinstance(owner, keras.layers.Layer) and not isinstance(owner, keras.Model):
+            layer = owner
+        walk = walk.tb_next
+    where = f"layer '{layer.name}' ({type(layer).__name__})" if layer is not None else "the model's call"
+    return StageError(
+        Observation(
+            "KP201",
+            f"TensorFlow can't trace {where}: {type(error).__name__}: {telling_line(error)}",
+            "Give the model's inputs the sizes that this layer needs, or replace the layer; no format can be exported until it traces.",
+            place=layer.name if layer is not None else "",
+            evidence={"layer_class": type(layer).__name__ if layer is not None else ""},
+        )
+    )

@@ -1,0 +1,67 @@
+"""Convert the SavedModel to OpenVINO IR in a process without TensorFlow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kpipe_stages.artifacts import openvino_ir
+from kpipe_stages.artifacts.record import Written, accept, repaired
+from kpipe_stages.codec import decode
+from kpipe_stages.protocol import ArtifactResult, Binding, ExportOpenvinoJob, Job, Observation, StageError
+from kpipe_stages.worker import distribution_version
+
+if TYPE_CHECKING:
+    from kpipe_stages.worker import Worker
+
+
+def run(job: Job, worker: Worker) -> ArtifactResult:
+    """Write ``model.xml`` and ``model.bin`` and open them again.
+
+    Raises:
+        StageError: KP201, OpenVINO refuses the SavedModel; KP207 or KP213, what it made doesn't have the model's inputs and outputs.
+    """
+    params = decode(ExportOpenvinoJob, job.params)
+    worker.distributions = ["openvino", "numpy"]
+    _, import_s = worker.timed("import", _import)
+    path = Path(params.out) / "model.xml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known, convert_s = worker.timed("openvino_ir", lambda: _convert(params, path))
+    version = distribution_version("openvino") or ""
+    written = Written("openvino_ir", path, known, {"openvino": version}, params.repairs)
+    for repair in params.repairs:
+        worker.observations.append(repaired("openvino_ir", repair))
+    artifact = accept(worker, written, params.signature, params.parameters)
+    return ArtifactResult(artifact=artifact, seconds={"import": import_s, "openvino_ir": convert_s})
+
+
+def _import() -> None:
+    import openvino  # noqa: F401 - its import is what is timed
+
+
+def _convert(params: ExportOpenvinoJob, path: Path) -> Binding | None:
+    names = params.saved_model_binding
+    inputs = {spec.name: names.inputs[spec.name] for spec in params.signature.inputs}
+    outputs = {spec.name: names.outputs[spec.name] for spec in params.signature.outputs}
+    try:
+        return openvino_ir.convert(Path(params.saved_model), inputs, outputs, path)
+    except Exception as error:  # OpenVINO raises several kinds, with C++ file names in them; each is one finding with its telling line
+        raise StageError(_refused(error)) from error
+
+
+def _refused(error: Exception) -> Observation:
+    text = str(error)
+    missing = [op for found in re.findall(r"No conversion rule found for operations?: ([\w, ]+)", text) for op in found.split(", ")]
+    failed = [op for found in re.findall(r"Conversion is failed for: ([\w, ]+)", text) for op in found.split(", ")]
+    reasons = [f"no conversion rule for {', '.join(missing)}"] * bool(missing) + [f"{', '.join(failed)} couldn't be converted"] * bool(failed)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not re.match(r"\s*(Check |Exception from|FrontEnd API)", line)]
+    reason = "; ".join(reasons) or (lines[0][:300] if lines else type(error).__name__)
+    ops = missing + failed
+    return Observation(
+        "KP201",
+        f"The conversion to OpenVINO IR failed: {reason}.",
+        "Replace the layer that it names, or leave the openvino_ir target out of the contract.",
+        place=ops[0] if ops else "openvino_ir",
+        evidence={"ops": ops, "format": "openvino_ir"},
+    )

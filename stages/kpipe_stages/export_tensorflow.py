@@ -1,0 +1,241 @@
+"""Reload on TensorFlow, trace once with ``training=False``, write SavedModel, ONNX and LiteRT from that one trace, and open each again."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kpipe_stages.artifacts import litert, onnx_model, saved_model
+from kpipe_stages.artifacts.inventory import FORMAT_TITLES
+from kpipe_stages.artifacts.record import Written, record, repaired
+from kpipe_stages.artifacts.repairs import scopes_renamed, signs_without_bits
+from kpipe_stages.artifacts.tracing import Trace, observe_state, trace
+from kpipe_stages.codec import decode
+from kpipe_stages.keras_loading import KerasCaller, load_model, telling_line
+from kpipe_stages.protocol import Artifact, Binding, ExportJob, ExportResult, Job, Observation, StageError
+from kpipe_stages.worker import Worker, distribution_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@dataclass
+class _Export:
+    """What the steps share."""
+
+    job: ExportJob
+    worker: Worker
+    caller: KerasCaller
+    parameters: int
+    traced: Trace | None = None
+    repairs: list[str] = field(default_factory=list)
+    """Of the trace: they are in every artifact."""
+    artifacts: list[Artifact] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def out(self) -> Path:
+        return Path(self.job.out)
+
+    @property
+    def saved_model(self) -> Path:
+        return self.out / "saved_model" / "1"
+
+
+def run(job: Job, worker: Worker) -> ExportResult:
+    """Export every format of the job; one that fails becomes an observation and the others go on."""
+    params = decode(ExportJob, job.params)
+    worker.distributions = ["tensorflow", "keras", "h5py", "tf2onnx", "onnx", "numpy"]
+    _, import_s = worker.timed("import", lambda: _import(params.threads))
+    caller, load_s = worker.timed("load", lambda: KerasCaller(load_model(params.model, params.trust)))
+    worker.emit("signature", signature=caller.signature)
+    export = _Export(params, worker, caller, sum(math.prod(variable.shape) for variable in caller.model.weights))
+    export.seconds.update({"import": import_s, "load": load_s})
+    export.out.mkdir(parents=True, exist_ok=True)
+    try:
+        _, export.seconds["trace"] = worker.timed("trace", lambda: _trace(export))
+    except StageError as error:
+        for kind in params.formats:
+            _observe(export, kind, replace(error.observation, cause=f"No {FORMAT_TITLES[kind]}: {error.observation.cause}"))
+    else:
+        _formats(export)
+    return ExportResult(signature=caller.signature, artifacts=tuple(export.artifacts), seconds=export.seconds)
+
+
+def _import(threads: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    if keras.backend.backend() != "tensorflow":
+        raise StageError(
+            Observation(
+                "KP310",
+                f"The export runs on the {keras.backend.backend()} backend; it needs tensorflow.",
+                "Start it with KERAS_BACKEND=tensorflow and no keras.json.",
+                place="export",
+            )
+        )
+    if threads:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+
+
+def _trace(export: _Export) -> None:
+    if not export.job.repairs:
+        export.traced = trace(export.caller)
+    else:
+        with scopes_renamed(export.caller.model) as names:
+            export.traced = trace(export.caller)
+            if "Bitcast" in export.traced.op_types():
+                _trace_without_bits(export)
+        if names:
+            short = ", ".join(f"'{name}'" for name in names[:6])
+            export.repairs.append(f"Ops of {short} have another scope name inside the graph, because TensorFlow doesn't take these names.")
+    export.worker.observations.extend(observe_state(_traced(export)))
+
+
+def _trace_without_bits(export: _Export) -> None:
+    with signs_without_bits():
+        other = trace(export.caller)
+    if "Bitcast" not in other.op_types():
+        where = _in_layer(*_traced(export).places_of("Bitcast"))
+        export.traced = other
+        export.repairs.append(
+            f"The sign of a float in argmax or argmin{where} is told by arithmetic, because only TensorFlow can take it from the bits."
+        )
+
+
+def _formats(export: _Export) -> None:
+    """SavedModel first: its targets and the OpenVINO conversion wait for it, and LiteRT is converted from it."""
+    steps: dict[str, Callable[[_Export], None]] = {"saved_model": _saved_model, "onnx": _onnx, "litert": _litert}
+    wanted = [kind for kind in steps if kind in export.job.formats or (kind == "saved_model" and "litert" in export.job.formats)]
+    for position, kind in enumerate(wanted):
+        export.worker.progress(f"export {FORMAT_TITLES[kind]}", position, len(wanted))
+        try:
+            _, export.seconds[kind] = export.worker.timed(kind, partial(steps[kind], export))
+        except StageError as error:
+            _observe(export, kind, error.observation)
+        except Exception as error:  # noqa: BLE001 - converters raise anything; the format is left out with the reason, the others go on
+            _observe(export, kind, _failed(export, kind, telling_line(error), ()))
+
+
+def _saved_model(export: _Export) -> None:
+    traced = _traced(export)
+    shutil.rmtree(export.saved_model, ignore_errors=True)
+    saved_model.write(traced, export.saved_model)
+    if "saved_model" in export.job.formats:
+        _record(export, "saved_model", export.saved_model, _known(traced), _versions("tensorflow", "keras"))
+
+
+def _onnx(export: _Export) -> None:
+    traced, path = _traced(export), export.out / "model.onnx"
+    converted = onnx_model.convert(traced, repairs=export.job.repairs)
+    path.write_bytes(converted.model.SerializeToString())
+    names = {spec.name: spec.name for spec in traced.signature.inputs}
+    repairs = []
+    if converted.erfc:
+        repairs.append(f"Erfc{_in_layer(*map(traced.layer_of, converted.erfc))} is written as 1 - Erf, because ONNX has no Erfc.")
+    if converted.inlined:
+        where = _in_layer(*map(traced.layer_of, converted.inlined))
+        repairs.append(f"A function that TensorFlow compiles by itself{where} is inlined, because ONNX has no call.")
+    versions = _versions("tensorflow", "keras", "tf2onnx", "onnx")
+    known = Binding(inputs=names, outputs=onnx_model.output_names(traced))
+    _record(export, "onnx", path, known, versions, repairs)
+
+
+def _litert(export: _Export) -> None:
+    traced, path = _traced(export), export.out / "model.tflite"
+    if not (export.saved_model / "saved_model.pb").is_file():
+        raise StageError(_failed(export, "litert", "there is no SavedModel to convert from", ()))
+    repairs: list[str] = []
+    try:
+        data = litert.convert(export.saved_model)
+    except litert.ConversionError as error:
+        repaired = _litert_batch_1(export, error) if export.job.repairs and not export.job.allow_select_tf else None
+        if repaired is not None:
+            data, repairs = repaired[0], [repaired[1]]
+        else:
+            data = _litert_select_tf(export, error)
+    path.write_bytes(data)
+    _record(export, "litert", path, _known(traced), _versions("tensorflow", "keras"), repairs)
+
+
+def _litert_batch_1(export: _Export, error: litert.ConversionError) -> tuple[bytes, str] | None:
+    """Convert a trace at batch 1, where a free batch axis is what kept LiteRT's own ops from standing in; None where that isn't it."""
+    lists = [op for op in error.ops if op.startswith("TensorList")]
+    if not lists or all(spec.shape and spec.shape[0] is not None for spec in export.caller.signature.inputs):
+        return None
+    scratch = export.out / ".litert_batch_1"
+    try:
+        with scopes_renamed(export.caller.model):
+            saved_model.write(trace(export.caller, batch=1), scratch)
+        data = litert.convert(scratch)
+    except (StageError, litert.ConversionError):
+        return None  # the failure with the free axis is the one to report
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    where = _in_layer(*(place for op in lists for place in _traced(export).places_of(op)))
+    return data, f"The batch axis is fixed at 1, because LiteRT has no {lists[0]} with a free one{where}."
+
+
+def _litert_select_tf(export: _Export, first: litert.ConversionError) -> bytes:
+    """Convert with TensorFlow's ops allowed, to learn which ones the model needs; `record` observes them as foreign."""
+    try:
+        return litert.convert(export.saved_model, select_tf=True)
+    except litert.ConversionError as error:
+        raise StageError(_failed(export, "litert", str(error), first.ops or error.ops)) from error
+
+
+def _traced(export: _Export) -> Trace:
+    assert export.traced is not None  # noqa: S101 - formats run only after a trace
+    return export.traced
+
+
+def _known(traced: Trace) -> Binding:
+    inputs = dict(zip([spec.name for spec in traced.signature.inputs], traced.inputs, strict=True))
+    return Binding(inputs=inputs, outputs={name: name for name in traced.outputs})
+
+
+def _record(export: _Export, kind: str, path: Path, known: Binding, versions: dict[str, str], repairs: Sequence[str] = ()) -> None:
+    repairs = (*export.repairs, *repairs)
+    for repair in repairs:
+        _observe(export, kind, repaired(kind, repair))
+    allowed = kind == "litert" and export.job.allow_select_tf
+    written = Written(kind, path, known, versions, repairs)
+    artifact, seen = record(written, export.caller.signature, export.parameters, traced=_traced(export), foreign_allowed=allowed)
+    for observation in seen:
+        _observe(export, kind, observation)
+    if artifact is not None:
+        export.artifacts.append(artifact)
+        export.worker.emit("artifact", artifact=artifact)
+
+
+def _observe(export: _Export, kind: str, observation: Observation) -> None:
+    evidence = {**observation.evidence, "format": kind}
+    export.worker.observe(observation.code, observation.cause, observation.remedy, observation.place, **evidence)
+
+
+def _in_layer(*places: str) -> str:
+    named = [f"'{place}'" for place in dict.fromkeys(places) if place]
+    return f" in layer {', '.join(named[:4])}" if named else ""
+
+
+def _failed(export: _Export, kind: str, reason: str, ops: tuple[str, ...]) -> Observation:
+    places = list(dict.fromkeys(place for op in ops for place in _traced(export).places_of(op)))
+    named = f" ({', '.join(ops[:4])}{_in_layer(*places)})" if ops else ""
+    traced = _traced(export)
+    weights = "" if traced.frozen else f" (the weights couldn't be made constants: {traced.why_not_frozen})"
+    return Observation(
+        "KP201",
+        f"The conversion to {FORMAT_TITLES[kind]} failed{named}: {reason}{weights}",
+        "Replace what it names by something this format has, or leave this format's targets out of the contract.",
+        place=places[0] if places else kind,
+        evidence={"ops": list(ops), "layers": places},
+    )
+
+
+def _versions(*distributions: str) -> dict[str, str]:
+    return {name: version for name in distributions if (version := distribution_version(name))}

@@ -1,0 +1,158 @@
+"""Run every golden input on one runtime, in every way that is asked for, and write down what it answers. Runtime-agnostic.
+
+Ways of running ("modes"): ``alone`` (batches of one), ``batch_<k>`` (full batches of k), ``machine_default`` (alone, without the settings
+that kpipe chose). A mode that the runtime refuses is listed as failed with its message; a failure alone ends the stage. Nothing is compared
+here but a runtime with itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kpipe_stages.codec import decode
+from kpipe_stages.feeds import Golden
+from kpipe_stages.modes import Modes, Record, alone_or_fault, check_artifact
+from kpipe_stages.protocol import LoadTimes, RunJob, RunResult
+from kpipe_stages.session import Session, fault
+from kpipe_stages.worker import current_rss_bytes
+
+if TYPE_CHECKING:
+    from kpipe_stages.protocol import Job
+    from kpipe_stages.session import Description, Engine
+    from kpipe_stages.worker import Worker
+
+
+@dataclass
+class Kept:
+    """What `run_target` leaves in the worker for the timed phase of the same process."""
+
+    order: RunJob
+    session: Session
+    golden: Golden
+    batch: int
+    """Rows in a call: 1, or the artifact's fixed batch size."""
+    unbatched: frozenset[str]
+    """Outputs without a batch axis when run alone."""
+    folder: Path
+    """Where the alone answers lie, below ``outputs/alone``."""
+
+
+def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
+    """Open the artifact and run every golden input on it.
+
+    Raises:
+        StageError: KP210, KP211 (the artifact isn't there, or isn't the one that was checked), KP301 (the runtime can't be imported),
+            KP303 (it can't load the artifact), KP101, KP104, KP108 (inputs), KP311 (it can't run one input alone), KP407 (outputs by name).
+    """
+    order = decode(RunJob, job.params)
+    worker.distributions = list(engine.distributions)
+    check_artifact(order)
+    _, import_s = worker.timed("import", lambda: _bring(engine, order))
+    session, load_s = worker.timed("load", lambda: engine.open(order, {**order.chosen, **order.settings}))
+    _check_same_model(order, session)
+    golden = Golden(order, session)
+    _check_narrowing(worker, order, session, golden)
+    fixed = fixed_size(order, session)
+    batch = fixed or 1
+    first = golden.present[0]
+    feeds = golden.batch([first] * batch)
+    _, first_s = worker.timed("run", lambda: alone_or_fault(session, feeds, first))
+    described = session.describe()
+    _observe_differing(worker, order, described)
+    load, rss = LoadTimes(import_s=import_s, load_s=load_s, first_s=first_s), current_rss_bytes()
+    record = Record()
+    if not order.load_only:
+        session = Modes(order, worker, engine, golden, fixed, record).run(session)
+    worker.kept = Kept(order, session, golden, batch, frozenset(record.unbatched.get("alone", ())), worker.folder)
+    return _result(session, record, described, load, rss)
+
+
+def fixed_size(order: RunJob, session: Session) -> int | None:
+    """The only number of rows that a call may have: the artifact's, or the batch axis that the model itself fixes; None where it's free."""
+    if order.fixed_batch is not None:
+        return order.fixed_batch
+    return next((spec.shape[0] for spec in session.signature.inputs if spec.shape and spec.shape[0] is not None), None)
+
+
+def _bring(engine: Engine, order: RunJob) -> None:
+    try:
+        engine.bring(order)
+    except ImportError as error:
+        raise fault(
+            "KP301",
+            f"{order.runtime} can't be imported: {error}",
+            f"Install {engine.distributions[0]} in this target's interpreter (pip install 'keras-kpipe[{order.runtime}]').",
+            place=engine.distributions[0],
+        ) from error
+
+
+def _check_same_model(order: RunJob, session: Session) -> None:
+    """A Keras worker states its own signature: it must name what the job's does, or outputs couldn't be told apart."""
+    if order.signature is None:
+        return
+    for kind, own, asked in (
+        ("inputs", session.signature.inputs, order.signature.inputs),
+        ("outputs", session.signature.outputs, order.signature.outputs),
+    ):
+        names, wanted = [spec.name for spec in own], [spec.name for spec in asked]
+        if set(names) != set(wanted):
+            raise fault(
+                "KP407",
+                f"On {order.runtime} the model's {kind} are {names}; elsewhere they are {wanted}.",
+                "Make the model's structure independent of the backend: give its layers and outputs names.",
+                given=names,
+                wanted=wanted,
+            )
+
+
+def _check_narrowing(worker: Worker, order: RunJob, session: Session, golden: Golden) -> None:
+    """Whole numbers that the runtime can't hold: an error where it surely runs other inputs, an observation where it may compute wrongly."""
+    for mapping, sure in ((session.narrows, True), (session.computes_as, False)):
+        if (found := golden.narrowed(mapping)) is None:
+            continue
+        error = fault(
+            "KP110" if sure else "KP108",
+            f"Golden input {found.row} holds {found.value} for input '{found.name}' ({found.dtype}); {order.runtime} "
+            f"{'takes' if sure else 'computes in'} {found.smaller}, where it is {found.becomes}.",
+            f"Keep the values of '{found.name}' within {found.smaller}, or run the model on another runtime (a reference: another backend in [model]).",
+            place=found.name,
+            row=found.row,
+            value=found.value,
+            becomes=found.becomes,
+        )
+        if sure:
+            raise error
+        worker.observations.append(error.observation)
+
+
+def _observe_differing(worker: Worker, order: RunJob, described: Description) -> None:
+    for name, (asked, effective) in described.differing.items():
+        worker.observe(
+            "KP307",
+            f"{order.runtime} was asked for {name} = {asked}; in effect is {effective}.",
+            f"Ask for a value of '{name}' that this machine's runtime follows, or state the effective one in the target's settings.",
+            place=name,
+            asked=asked,
+            effective=effective,
+        )
+
+
+def _result(session: Session, record: Record, described: Description, load: LoadTimes, rss: int) -> RunResult:
+    return RunResult(
+        signature=session.signature,
+        modes=tuple(record.modes),
+        not_offered=tuple(record.not_offered),
+        unbatched=record.unbatched,
+        failed=record.failed,
+        repeats_equal=record.repeats_equal,
+        repeat_difference=record.repeat_difference,
+        training_unset_repeats=record.training_unset_repeats,
+        load=load,
+        effective_precision=described.precision,
+        devices=described.devices,
+        facts={**described.facts, **record.facts},
+        rss_loaded_bytes=rss,
+        outputs_dtype=record.outputs_dtype,
+    )

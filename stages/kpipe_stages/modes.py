@@ -1,0 +1,244 @@
+"""The ways of running one target's golden inputs, one after another, and what each of them found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kpipe_stages.answers import ModeWriter, difference, same_bits
+from kpipe_stages.digest import digest
+from kpipe_stages.feeds import split_answer
+from kpipe_stages.protocol import StageError
+from kpipe_stages.rows import Rows
+from kpipe_stages.session import TrainingUnset, fault, telling_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kpipe_stages.feeds import Golden
+    from kpipe_stages.protocol import RunJob
+    from kpipe_stages.session import Answer, Engine, Feeds, Session
+    from kpipe_stages.worker import Worker
+
+PROGRESS_ROWS = 20
+DEFAULT_MODE = "machine_default"
+REPEAT_MODE = "repeat"
+UNSET_MODE = "training_unset"
+PROBE_ROWS = 8
+
+
+@dataclass
+class Record:
+    """What the modes found, filled as they run."""
+
+    modes: list[str] = field(default_factory=list)
+    not_offered: list[str] = field(default_factory=list)
+    unbatched: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    repeats_equal: bool | None = None
+    repeat_difference: float = 0.0
+    training_unset_repeats: bool | None = None
+    outputs_dtype: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def check_artifact(order: RunJob) -> None:
+    """See that the artifact is there and is the one that was inspected.
+
+    Raises:
+        StageError: KP210 or KP211.
+    """
+    path = Path(order.artifact)
+    if not path.exists():
+        raise fault(
+            "KP210",
+            f"The artifact {path.name} isn't there.",
+            "Run the validation again; keep the run folder as it is while it runs.",
+            place=path.name,
+        )
+    if order.sha256 and (found := digest(path)) != order.sha256:
+        raise fault(
+            "KP211",
+            f"The artifact {path.name} has SHA-256 {found}; the one that was checked has {order.sha256}.",
+            "Something changed the artifact after it was checked: find out what, and run the validation again.",
+            place=path.name,
+            found=found,
+            expected=order.sha256,
+        )
+
+
+def answer(session: Session, feeds: Feeds) -> Answer:
+    """One inference; its outputs are exactly the model's.
+
+    Raises:
+        StageError: KP407, an output is missing or extra.
+    """
+    outputs = session.infer(feeds)
+    wanted = [spec.name for spec in session.signature.outputs]
+    if set(outputs) != set(wanted):
+        raise fault(
+            "KP407",
+            f"The runtime gave the outputs {sorted(outputs)}; the model has {sorted(wanted)}.",
+            "Export the artifact again from this very model.",
+            given=sorted(outputs),
+            wanted=sorted(wanted),
+        )
+    return outputs
+
+
+def alone_or_fault(session: Session, feeds: Feeds, row: int) -> Answer:
+    """`answer`, where a failure is the target's.
+
+    Raises:
+        StageError: KP311 (the runtime's own message), KP407.
+    """
+    try:
+        return answer(session, feeds)
+    except StageError:
+        raise
+    except Exception as error:  # runtimes raise what they like; a target that can't answer one input alone has failed, by name
+        shapes = {name: list(array.shape) for name, array in feeds.items()}
+        raise fault(
+            "KP311",
+            f"Golden input {row} can't be run: {type(error).__name__}: {telling_line(error)} (shapes {shapes}).",
+            "Check that the artifact takes inputs of this shape, and that the runtime's version fits the exporter's.",
+            place=f"golden input {row}",
+            row=row,
+            shapes=shapes,
+        ) from error
+
+
+class Modes:
+    """Runs the modes of one target, one after another."""
+
+    def __init__(self, order: RunJob, worker: Worker, engine: Engine, golden: Golden, fixed: int | None, record: Record) -> None:
+        self.order = order
+        self.worker = worker
+        self.engine = engine
+        self.golden = golden
+        self.fixed = fixed
+        self.batch = fixed or 1
+        self.record = record
+
+    def run(self, session: Session) -> Session:
+        """Run all of them; return the session to go on with (another one where a refused mode may have spoilt the first)."""
+        self._alone("alone", session)
+        sizes = dict.fromkeys(self.order.batches)
+        if self.batch > 1:
+            sizes[self.batch] = None  # different rows side by side, in the one size that the artifact takes
+        for size in sizes:
+            if self.fixed is not None and (size != self.fixed or size == 1):
+                self.record.not_offered.append(f"batch_{size}")
+            elif not self._try(f"batch_{size}", session, size):
+                session = self._open_again()
+        if self.order.repeat > 0 and not self._repeat(session):
+            session = self._open_again()
+        if self.order.probe_training_unset:
+            self._probe_training_unset(session)
+        if self.order.probe_default:
+            self._probe_default()
+        return session
+
+    def _open_again(self, **changes: Any) -> Session:
+        order = replace(self.order, **changes)
+        check_artifact(order)
+        session = self.engine.open(order, {**order.chosen, **order.settings})
+        session.infer(self.golden.batch([self.golden.present[0]] * self.batch))
+        return session
+
+    def _write(self, mode: str, session: Session, batches: Sequence[tuple[int, ...]], take: int) -> None:
+        """Answer every row from ``batches``, of which the first ``take`` rows count, and write the answers down."""
+        names = [spec.name for spec in session.signature.outputs]
+        known = frozenset(self.record.unbatched.get("alone", ()))
+        whole: frozenset[str] | None = None
+        writer = ModeWriter(self.worker.folder / "outputs" / mode, names, self.golden.rows, self.golden.present)
+        with writer:
+            for done, indices in enumerate(batches):
+                feeds = self.golden.batch(indices)
+                outputs = alone_or_fault(session, feeds, indices[0]) if mode == "alone" else answer(session, feeds)
+                rows, now = split_answer(outputs, len(indices), known)
+                whole = now if whole is None else whole
+                if now != whole:
+                    raise ValueError(f"the batch axis of {sorted(now ^ whole)} comes and goes between calls")
+                for index, row in zip(indices[:take], rows[:take], strict=True):
+                    writer.add(index, row)
+                if done % max(1, PROGRESS_ROWS // take) == 0:
+                    self.worker.progress(f"{self.order.runtime} {mode}", min(done * take, self.golden.rows), self.golden.rows)
+            writer.finish()
+        if mode == "alone":
+            self.record.outputs_dtype = writer.dtypes
+        if whole:
+            self.record.unbatched[mode] = tuple(name for name in names if name in whole)
+        self.record.modes.append(mode)
+
+    def _alone(self, mode: str, session: Session) -> None:
+        batches = [(row,) * self.batch for row in self.golden.present]
+        try:
+            self._write(mode, session, batches, take=1)
+        except ValueError as error:
+            if mode != "alone":
+                raise
+            raise fault(
+                "KP311", f"The answers to single inputs don't fit together: {error}.", "Mend the artifact: each output needs one dtype and one rank."
+            ) from error
+
+    def _try(self, mode: str, session: Session, size: int) -> bool:
+        try:
+            self._write(mode, session, self.golden.plan(size), take=size)
+        except StageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the runtime says against this mode is its answer; the cells of the mode fail with it
+            self.record.failed[mode] = f"{type(error).__name__}: {telling_line(error)}"
+            return False
+        return True
+
+    def _repeat(self, session: Session) -> bool:
+        """Run alone again, and compare bit for bit with the first time."""
+        names = [spec.name for spec in session.signature.outputs]
+        first = {name: Rows(self.worker.folder / "outputs" / "alone" / str(position)) for position, name in enumerate(names)}
+        known = frozenset(self.record.unbatched.get("alone", ()))
+        equal, worst = True, 0.0
+        try:
+            for time in range(self.order.repeat):
+                for row in self.golden.present:
+                    outputs = answer(session, self.golden.batch([row] * self.batch))
+                    again = split_answer(outputs, self.batch, known)[0][0]
+                    for name in names:
+                        if not same_bits(again[name], first[name][row]):
+                            equal, worst = False, max(worst, difference(again[name], first[name][row]))
+                    if row % PROGRESS_ROWS == 0:
+                        self.worker.progress(
+                            f"{self.order.runtime} {REPEAT_MODE}", time * self.golden.rows + row, self.order.repeat * self.golden.rows
+                        )
+        except StageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it answered every row before: not repeatable, and said so
+            self.record.failed[REPEAT_MODE] = f"{type(error).__name__}: {telling_line(error)}"
+            equal, worst = False, math.inf
+        self.record.repeats_equal, self.record.repeat_difference = equal, worst
+        return REPEAT_MODE not in self.record.failed
+
+    def _probe_training_unset(self, session: Session) -> None:
+        if not isinstance(session, TrainingUnset):
+            raise TypeError(f"probe_training_unset was asked of {self.order.runtime}, which isn't a Keras model")
+        size = self.batch if self.batch > 1 else min(PROBE_ROWS, len(self.golden.present))
+        feeds = self.golden.batch(self.golden.plan(size)[0])
+        try:
+            first, second = session.infer_training_unset(feeds), session.infer_training_unset(feeds)
+        except Exception as error:  # noqa: BLE001 - a model that can't be called so is a fact about it: the probe stays unanswered, with the message
+            self.record.failed[UNSET_MODE] = f"{type(error).__name__}: {telling_line(error)}"
+            return
+        self.record.training_unset_repeats = all(same_bits(first[name], second[name]) for name in first)
+
+    def _probe_default(self) -> None:
+        """Run alone on a session without the settings that kpipe chose."""
+        try:
+            session = self._open_again(chosen={})
+            self._alone(DEFAULT_MODE, session)
+        except Exception as error:  # noqa: BLE001 - the probe is a question about this machine; a refusal is its answer, and never a pass
+            self.record.failed[DEFAULT_MODE] = f"{type(error).__name__}: {telling_line(error)}"
+            return
+        described = session.describe()
+        self.record.facts[DEFAULT_MODE] = {"precision": described.precision, "devices": list(described.devices), **described.facts}
