@@ -1,0 +1,62 @@
+"""The command: words in, exit code out, no traceback to a user."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from kpipe.errors import Exit, KpipeError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def main() -> None:
+    """Entry point of ``kpipe`` and ``python -m kpipe``."""
+    signal.signal(signal.SIGTERM, _terminate)
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone, e.g. `kpipe ... | head`
+    raise SystemExit(int(code))
+
+
+def run(words: list[str]) -> int:
+    """Run one command; every way that it can end has an exit code."""
+    from kpipe.cli.app import command
+
+    try:
+        return command(words)
+    except KpipeError as error:
+        _say(str(error))
+        return error.exit_code
+    except (KeyboardInterrupt, Terminated) as error:
+        code = Exit.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Exit.TERMINATED
+        _say("stopped. Workers were ended; what was finished is kept: continue with the same command, --out of that run, and --resume.")
+        return code
+    except BrokenPipeError:
+        return Exit.INTERNAL  # the reader went away before the verdict was out: not a pass
+    except Exception as error:  # a fault of kpipe's own: never a traceback on the screen, always a file to send
+        from kpipe.crash import write_report
+
+        _say(f"a fault of kpipe's own: {type(error).__name__}: {error}\n  The report to send is {write_report(error, words)}.")
+        return Exit.INTERNAL
+
+
+def _say(message: str) -> None:
+    print(f"kpipe: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

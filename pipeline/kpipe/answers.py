@@ -1,0 +1,60 @@
+"""The saved outputs of one worker, and the decisions in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kpipe_stages.codec import decode
+from kpipe_stages.decisions import Decision, decide_rows
+from kpipe_stages.protocol import RunResult
+from kpipe_stages.rows import Rows
+
+if TYPE_CHECKING:
+    from kpipe.evidence import StageEvidence
+    from kpipe_stages.protocol import DecisionSpec
+
+ALONE = "alone"
+MACHINE_DEFAULT = "machine_default"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Every output of every mode of one target, read lazily."""
+
+    result: RunResult
+    folder: Path
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Output names, the model's."""
+        return tuple(spec.name for spec in self.result.signature.outputs)
+
+    def has(self, mode: str) -> bool:
+        """Whether the mode was run to its end."""
+        return mode in self.result.modes
+
+    def rows(self, mode: str, output: str) -> Rows:
+        """One output in one mode.
+
+        Raises:
+            OSError: its files are gone.
+            ValueError: they contradict one another.
+        """
+        return Rows(self.folder / "outputs" / mode / str(self.outputs.index(output)))
+
+    def batched(self, mode: str, output: str) -> bool:
+        """Whether the output has a row for each input in that mode."""
+        return output not in self.result.unbatched.get(mode, ())
+
+    def decisions(self, spec: DecisionSpec, mode: str) -> list[Decision]:
+        """The decisions of one mode, a row a golden input."""
+        return decide_rows(spec, self.rows(mode, spec.output))
+
+
+def open_answers(stage: StageEvidence | None, folder: Path) -> Answers | None:
+    """The answers of a run stage that ended well, else None."""
+    if stage is None or stage.result is None or not stage.result.data:
+        return None
+    return Answers(decode(RunResult, stage.result.data), folder)

@@ -1,0 +1,182 @@
+"""The command's parts for Python: `validate`, `judge`, `load_run`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kpipe import system
+from kpipe.contract import LoadedContract, load_contract, parse_contract
+from kpipe.deploy import deployments
+from kpipe.errors import Exit, KpipeError, RunFolderError
+from kpipe.judge import judge as judge_run
+from kpipe.orchestrate import collect
+from kpipe.record import RunRecord, Verdict
+from kpipe.rejudge import adapt
+from kpipe.request import Request, Resolved, resolve
+from kpipe.store import RunFolder, discard, load_evidence, load_record, new_run_path, open_run_folder, save_evidence
+from kpipe_stages.codec import write_json
+from kpipe_stages.digest import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+EXIT_OF_VERDICT = {Verdict.PASS: Exit.PASS, Verdict.FAIL: Exit.FAIL, Verdict.INCOMPLETE: Exit.INCOMPLETE}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One judged validation and where it lies."""
+
+    folder: Path
+    record: RunRecord
+
+    @property
+    def verdict(self) -> Verdict:
+        """PASS, FAIL or INCOMPLETE."""
+        return self.record.verdict
+
+    @property
+    def exit_code(self) -> Exit:
+        """What the command ends with."""
+        return EXIT_OF_VERDICT[self.record.verdict]
+
+    @property
+    def report(self) -> Path:
+        """The page that a person reads."""
+        return self.folder / "report.html"
+
+
+def validate(
+    model: str | os.PathLike[str],
+    *,
+    contract: str | os.PathLike[str] | None = None,
+    golden: str | os.PathLike[str] | None = None,
+    targets: tuple[str, ...] = (),
+    custom_objects: tuple[str | os.PathLike[str], ...] = (),
+    out: str | os.PathLike[str] | None = None,
+    jobs: int | None = None,
+    resume: bool = False,
+    on_event: Callable[[str, dict[str, Any]], None] | None = None,
+) -> Run:
+    """May this model ship to these runtimes?
+
+    Args:
+        model: the ``.keras`` file.
+        contract: a ``kpipe.toml``; else the one beside the model, else everything is inferred.
+        golden: a golden folder or an ``.npz`` of arrays by input name; else the contract's, else synthetic inputs.
+        targets: run only these; the others stay unchecked.
+        custom_objects: Python files that register custom layers, besides the contract's.
+        out: the run folder; else ``runs/<UTC time>-<model>``.
+        jobs: workers at a time; else as many as there are cores.
+        resume: continue the run in ``out``.
+        on_event: called with a stage's name and its event while the run goes on.
+
+    Returns:
+        The run, judged; its reports are written.
+
+    Raises:
+        KpipeError: the command, the contract or the golden set is off; nothing was judged.
+    """
+    request = Request(
+        model=Path(model),
+        contract=Path(contract) if contract is not None else None,
+        golden=Path(golden) if golden is not None else None,
+        targets=tuple(targets),
+        custom_objects=tuple(Path(p) for p in custom_objects),
+        out=Path(out) if out is not None else None,
+        jobs=jobs,
+        resume=resume,
+        cache=os.environ.get("KPIPE_CACHE_DIR"),
+    )
+    resolved = resolve(request)
+    folder = open_run_folder(request.out or new_run_path(request.model), _order(resolved), resume=resume)
+    folder.write_text("contract.toml", resolved.loaded.text)
+    try:
+        evidence = asyncio.run(collect(resolved, folder, on_event or (lambda *_: None)))
+    except KpipeError:
+        if not resume:
+            discard(folder)
+        raise
+    save_evidence(folder, evidence)
+    return conclude(folder, resolved.loaded)
+
+
+def _order(resolved: Resolved) -> dict[str, str]:
+    """What a resumed run must have in common with the interrupted one."""
+    versions = system.this_interpreter().versions
+    contract = resolved.loaded.contract
+    provided = [resolved.loaded.resolve(table.artifact) for table in contract.targets.values() if table.artifact]
+    files = [*(Path(path) for path in resolved.trust.custom_objects), *provided]
+    return {
+        "model": resolved.sha256,
+        "contract": resolved.loaded.sha256,
+        "golden set": resolved.golden.manifest_sha256 or next(iter(resolved.golden.inputs[0].sha256.values())) if resolved.golden else "synthetic",
+        "targets": ",".join(resolved.request.targets),
+        "files": ",".join(digest(path) for path in files if path.exists()),
+        "kpipe": system.kpipe_version(),
+        "runtimes": ",".join(f"{name} {version}" for name, version in sorted(versions.items())),
+    }
+
+
+def conclude(folder: RunFolder, loaded: LoadedContract) -> Run:
+    """Judge what a run left behind and write its record and reports."""
+    return _write(folder, judge_run(folder.path, loaded, load_evidence(folder.path)))
+
+
+def _write(folder: RunFolder, record: RunRecord) -> Run:
+    write_json(folder.path / "run.json", record)
+    for place, text in deployments(record).items():
+        (folder.artifacts / place).mkdir(parents=True, exist_ok=True)
+        folder.write_text(f"artifacts/{place}/deploy.toml", text)
+    return report(Run(folder.path, record))
+
+
+def judge(run: str | os.PathLike[str], contract: str | os.PathLike[str] | None = None, *, write: bool = True) -> Run:
+    """Judge a finished run again, by another contract or by its own; nothing is run.
+
+    Raises:
+        KpipeError: it holds no finished run, or the contract can't be used.
+    """
+    path = Path(run).resolve()
+    evidence = load_evidence(path)
+    made_with = _made_with(path, evidence.contract_source)
+    loaded = load_contract(Path(contract)) if contract is not None else made_with
+    if contract is not None:
+        evidence = adapt(evidence, made_with.contract, loaded.contract)
+    record = judge_run(path, loaded, evidence)
+    return _write(RunFolder(path), record) if write else Run(path, record)
+
+
+def _made_with(path: Path, source: str) -> LoadedContract:
+    """The contract that a run was made with, as kept in its folder."""
+    try:
+        text = (path / "contract.toml").read_text(encoding="utf-8")
+    except OSError as error:
+        raise RunFolderError(f"{path} has lost its contract.toml ({error.strerror}), so what it was asked to do is not known.") from error
+    return LoadedContract(parse_contract(text, source), source, text, path)
+
+
+def report(run: Run) -> Run:
+    """Write a run's reports from its record."""
+    from kpipe.pictures import pictures
+    from kpipe.report import render_all
+
+    folder = Path(load_evidence(run.folder).golden.path)
+    for name, text in render_all(run.record, pictures(run.record, folder)).items():
+        RunFolder(run.folder).write_text(name, text)
+    return run
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """A finished run, as it was judged.
+
+    Raises:
+        KpipeError: there is none.
+    """
+    folder = Path(path).resolve()
+    return Run(folder, load_record(folder))

@@ -1,0 +1,147 @@
+"""The words of the command: options and help, nothing else. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kpipe.errors import UsageError
+
+app = typer.Typer(
+    name="kpipe",
+    help="The release gate for Keras models: may this .keras file ship to these runtimes?",
+    epilog="Exit codes: 0 PASS, 1 FAIL, 2 the command, contract or golden set is off, 3 INCOMPLETE, 4 a fault of kpipe's own, 130/143 interrupted.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Model = Annotated[Path, typer.Argument(help="The .keras file.", show_default=False)]
+RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.", show_default=False)]
+ContractOption = Annotated[
+    Path | None, typer.Option("--contract", help="The contract; else kpipe.toml beside the model; else everything is inferred.")
+]
+CustomObjects = Annotated[list[Path] | None, typer.Option("--custom-objects", help="A Python file that registers custom layers. May be repeated.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from kpipe.system import kpipe_version
+
+        typer.echo(f"kpipe {kpipe_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(version: Annotated[bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)] = False) -> None:
+    """Options of the command as a whole."""
+
+
+@app.command()
+def validate(  # noqa: PLR0917 - each is an option of the command
+    model: Model,
+    contract: ContractOption = None,
+    golden: Annotated[
+        Path | None, typer.Option("--golden", help="Folder of raw golden inputs, or an .npz of arrays named as the model's inputs.")
+    ] = None,
+    target: Annotated[list[str] | None, typer.Option("--target", help="Run only this target. May be repeated; the others stay unchecked.")] = None,
+    custom_objects: CustomObjects = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder; else runs/<UTC time>-<model>.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Workers at a time; else one a core.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Answer whether the model may ship: inspect, reload, export, run, compare, measure, judge."""
+    from kpipe.cli.validate import run_validate
+    from kpipe.request import Request
+
+    request = Request(model, contract, golden, tuple(target or ()), tuple(custom_objects or ()), out, jobs, resume)
+    return run_validate(request, as_json=as_json)
+
+
+@app.command()
+def inspect(model: Model, contract: ContractOption = None, custom_objects: CustomObjects = None, as_json: Json = False) -> int:
+    """Print what is inside a .keras file without running any of it."""
+    from kpipe.cli.inspect import run_inspect
+
+    return run_inspect(model, contract, tuple(custom_objects or ()), as_json=as_json)
+
+
+@app.command()
+def init(
+    model: Model,
+    raw: Annotated[Path | None, typer.Option("--raw", help="A directory of raw files: they become a golden folder.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The contract to write; else kpipe.toml beside the model.")] = None,
+    golden: Annotated[Path | None, typer.Option("--golden", help="The golden folder to make; else golden_inputs beside the contract.")] = None,
+    custom_objects: CustomObjects = None,
+) -> int:
+    """Write a contract from the model's signature, and a golden folder from a directory of raw files."""
+    from kpipe.cli.init import run_init
+
+    return run_init(model, raw, out, golden, tuple(custom_objects or ()))
+
+
+@app.command()
+def judge(run: RunArgument, contract: ContractOption = None, as_json: Json = False) -> int:
+    """Judge a run's saved outputs again, by another contract; nothing is run."""
+    from kpipe.cli.validate import run_judge
+
+    return run_judge(run, contract, as_json=as_json)
+
+
+@app.command()
+def report(run: RunArgument, as_json: Json = False) -> int:
+    """Write a run's reports again and print its table."""
+    from kpipe.cli.validate import run_report
+
+    return run_report(run, as_json=as_json)
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="The recipe's folder or its recipe.py.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="The .keras file to write.")] = Path("model.keras"),
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")] = 0,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Epochs; else the recipe's.")] = None,
+    backend: Annotated[str, typer.Option("--backend", help="Keras backend.")] = "jax",
+) -> int:
+    """Train a recipe in a process of its own and save the .keras file with its record beside it."""
+    from kpipe.cli.train import run_train
+
+    return run_train(recipe, out, seed=seed, epochs=epochs, backend=backend)
+
+
+@app.command()
+def targets(as_json: Json = False) -> int:
+    """List the runtimes: installed or not, version, and the extra that brings each."""
+    from kpipe.cli.doctor import run_targets
+
+    return run_targets(as_json=as_json)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> int:
+    """Look at this machine: interpreter, backends, what stands in the way, what changes numerics."""
+    from kpipe.cli.doctor import run_doctor
+
+    return run_doctor(as_json=as_json)
+
+
+def command(words: list[str]) -> int:
+    """Run a command; its exit code.
+
+    Raises:
+        UsageError: the words are off.
+    """
+    from typer.exceptions import TyperException
+
+    try:
+        result = typer.main.get_command(app).main(args=words, prog_name="kpipe", standalone_mode=False)
+    except TyperException as error:
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        raise UsageError(f"{message} Try 'kpipe --help'.") from error
+    return int(result or 0)

@@ -1,0 +1,520 @@
+"""Every finding code: severity, title, meaning and the usual remedy. Stable; each has a page under ``docs/findings/``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kpipe.findings import Severity
+
+E, W, N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+
+@dataclass(frozen=True)
+class Code:
+    """One row of the table."""
+
+    code: str
+    severity: Severity
+    title: str
+    meaning: str
+    """One sentence."""
+    remedy: str
+    """The usual one; a finding may carry a better one."""
+
+
+_ROWS = (
+    Code(
+        "KP001",
+        E,
+        "Not a readable .keras file",
+        "The file is missing its zip structure: it is empty, cut short, an HDF5 or another kind of file.",
+        'Save the model again with model.save("model.keras") and compare the sizes of both files.',
+    ),
+    Code(
+        "KP002",
+        E,
+        "Unsafe archive structure",
+        "A member of the zip is duplicated, leaves the archive, is a link or is encrypted: what a scanner reads may not be what Keras loads.",
+        "Save the model again with Keras itself; ask where the file came from.",
+    ),
+    Code(
+        "KP003",
+        E,
+        "Archive over the limits",
+        "A declared or real size, or a compression ratio, is beyond what a model needs.",
+        "Save the model again with Keras itself; ask where the file came from.",
+    ),
+    Code(
+        "KP004",
+        E,
+        "Malformed config.json or metadata.json",
+        "The archive's own description is missing, not JSON, ambiguous or nested too deep.",
+        "Save the model again with Keras itself.",
+    ),
+    Code(
+        "KP005",
+        E,
+        "Foreign module named",
+        "config.json names a module or class outside Keras that the contract does not allow.",
+        "If you trust it, name the package in [model] allow_modules.",
+    ),
+    Code(
+        "KP006",
+        E,
+        "Code in the archive",
+        "A Lambda layer, marshalled function or unsafe object would run code of the file's own.",
+        "Replace it by a registered layer, or allow the layer by name in [model] allow_lambda.",
+    ),
+    Code(
+        "KP007",
+        E,
+        "Custom object not given",
+        "The model uses a custom object whose source the contract does not name, or whose source does not load.",
+        "Name the file in [model] custom_objects, or pass --custom-objects FILE.py.",
+    ),
+    Code(
+        "KP008",
+        E,
+        "Weights contradict the declared shapes",
+        "Stored weights are missing, superfluous or of another shape than config.json declares.",
+        "Save the model again; do not edit the archive.",
+    ),
+    Code(
+        "KP009",
+        E,
+        "Weights outside the file",
+        "The HDF5 file holds external links, soft links or external storage.",
+        "Save the model again with Keras itself.",
+    ),
+    Code(
+        "KP010",
+        E,
+        "NaN or Inf in the weights",
+        "A stored weight is not a finite number; runtimes hide that or spread it differently.",
+        "Find the training step that diverged and train again.",
+    ),
+    Code(
+        "KP011",
+        E,
+        "Another file than the contract names",
+        "The candidate's SHA-256 is not the one in [model] sha256.",
+        "Validate the file that was meant, or update the contract on purpose.",
+    ),
+    Code(
+        "KP012",
+        E,
+        "Reload on TensorFlow failed",
+        "Keras on TensorFlow cannot load the file in a fresh process.",
+        "Fix what the message names; the model must load from the .keras file alone.",
+    ),
+    Code(
+        "KP013",
+        W,
+        "Layer forced into training mode",
+        "A call in the model passes training=True; kpipe exports inference (training=False), other exporters may not.",
+        "Remove training=True from the call, or make the randomness an input.",
+    ),
+    Code(
+        "KP014",
+        W,
+        "Saved by a newer Keras",
+        "The file was written by a later Keras than the one installed; features may be read wrongly.",
+        "Validate with the Keras version that saved it.",
+    ),
+    Code(
+        "KP015",
+        W,
+        "Stored dtype differs from the declared one",
+        "Keras will convert the stored weights silently while loading.",
+        "Save the model again under the policy it is to run in.",
+    ),
+    Code(
+        "KP016",
+        W,
+        "Unknown member in the archive",
+        "The archive holds a file that Keras does not write; it ships with the model unchecked.",
+        "Leave it out.",
+    ),
+    Code(
+        "KP017",
+        W,
+        "Weight that nothing loads",
+        "The weights file holds a weight that no layer of the config takes.",
+        "Save the model again, so that the file holds what the model uses.",
+    ),
+    Code("KP018", E, "Recipe failed", "A training recipe is missing a part, or raised an exception.", "Fix the recipe where the message says."),
+    Code("KP101", E, "Golden file missing", "The manifest names a raw file that is not there.", "Restore the file, or remove the entry on purpose."),
+    Code(
+        "KP102",
+        E,
+        "Golden file altered",
+        "A raw file's SHA-256 is not the manifest's.",
+        "Restore the file; if the change is meant, approve the new input.",
+    ),
+    Code(
+        "KP103",
+        E,
+        "Golden input does not decode",
+        "A raw file is damaged, over the bounds, or of another kind than the contract says.",
+        "Replace the file, or correct [inputs.NAME] decode.",
+    ),
+    Code(
+        "KP104",
+        E,
+        "Golden input does not fit the model",
+        "Name, dtype, rank or a dimension of an input differs from the model's.",
+        "Correct the preprocessing steps or the array.",
+    ),
+    Code(
+        "KP105",
+        E,
+        "Manifest stale or malformed",
+        "The golden set's manifest is not the one that the contract names, or can't be read as one.",
+        "Restore the manifest, or update [golden] manifest_sha256 on purpose.",
+    ),
+    Code(
+        "KP106",
+        E,
+        "Preprocessing differs",
+        "A target's own preprocessing gives another tensor than the reference's from the same raw file.",
+        "Use the training preprocessing in production, or approve the difference with its own tolerance.",
+    ),
+    Code(
+        "KP107",
+        W,
+        "NaN or Inf in a golden input",
+        "A golden input holds numbers that are not finite; runtimes treat them differently.",
+        "Remove the input, or keep it to show what the product does with such data.",
+    ),
+    Code(
+        "KP108",
+        W,
+        "A cast changed values",
+        "An input's values do not survive the conversion to the model's dtype.",
+        "Give the input in the model's own dtype.",
+    ),
+    Code(
+        "KP109",
+        E,
+        "Decoding differs between processes",
+        "The same raw file gave another tensor in the target's own interpreter.",
+        "Use the same image library version there, or the same interpreter.",
+    ),
+    Code(
+        "KP110",
+        E,
+        "Values do not fit the runtime",
+        "A golden input holds whole numbers that the runtime's integers can't hold, so it would run other inputs.",
+        "Keep the values within the runtime's range, or choose another runtime.",
+    ),
+    Code(
+        "KP201",
+        E,
+        "Conversion failed",
+        "An exporter refused the model.",
+        "Replace the layer or op that the message names, or leave the target out knowingly.",
+    ),
+    Code(
+        "KP202",
+        E,
+        "Op outside the runtime's set",
+        "The artifact holds an op that the target's runtime does not have.",
+        "Replace the layer or op that the message names, or leave the target out knowingly.",
+    ),
+    Code(
+        "KP203",
+        W,
+        "Input or output renamed",
+        "A name in the artifact is not the model's; kpipe binds by the artifact's own.",
+        "Rename the layer, or bind by the artifact's name in production.",
+    ),
+    Code(
+        "KP204",
+        W,
+        "Order differs",
+        "The artifact lists its inputs or outputs in another order than the model; kpipe binds them by name.",
+        "Bind by name in production, never by position.",
+    ),
+    Code(
+        "KP205",
+        E,
+        "Dtype changed",
+        "An input or output of the artifact has another dtype than the model's.",
+        "Cast in the model, or export with the model's own dtype.",
+    ),
+    Code(
+        "KP206",
+        W,
+        "Rank or free axis changed",
+        "An axis that is free in the model is fixed in the artifact, or the rank differs.",
+        "Export with the free axis, or state the fixed size in the contract.",
+    ),
+    Code(
+        "KP207",
+        E,
+        "Number of inputs or outputs changed",
+        "The artifact asks for or gives more or fewer tensors than the model.",
+        "Replace the layer that adds them; kpipe's own export does not.",
+    ),
+    Code(
+        "KP208",
+        E,
+        "Size contradicts the parameters",
+        "The artifact holds far fewer bytes of constants than the model has weights.",
+        "Export again from the SavedModel.",
+    ),
+    Code(
+        "KP209",
+        W,
+        "Repair applied",
+        "kpipe changed the conversion so that the artifact works.",
+        "Make the same repair where production exports, or ship the file that kpipe wrote.",
+    ),
+    Code(
+        "KP210", E, "Artifact missing", "The file of a target is not there, or went away during the run.", "Restore the artifact and validate again."
+    ),
+    Code(
+        "KP211",
+        E,
+        "Artifact altered",
+        "The file that was run is not the file that was exported or handed in.",
+        "Find out what wrote to it and validate again.",
+    ),
+    Code(
+        "KP212",
+        W,
+        "Fixed batch axis",
+        "The artifact takes one batch size only; batches can't be served with it.",
+        "Serve one by one, or choose another target for batches.",
+    ),
+    Code(
+        "KP213",
+        E,
+        "Name can't be bound",
+        "An input or output of the model can't be told among the artifact's names; kpipe never guesses by position.",
+        "Give the artifact the model's names.",
+    ),
+    Code(
+        "KP214",
+        E,
+        "Random or stateful graph",
+        "The inference graph draws random numbers or changes its own state, so the same input need not give the same answer.",
+        "Build the layer without training=True and without stateful=True for the model that ships.",
+    ),
+    Code(
+        "KP301",
+        E,
+        "Runtime not installed",
+        "The target's runtime is missing in its interpreter, so nothing was checked.",
+        "Install the extra that the message names.",
+    ),
+    Code(
+        "KP302",
+        E,
+        "Another runtime version",
+        "The interpreter holds another version than the contract names, so nothing was checked.",
+        "Install that version, or name an interpreter that has it.",
+    ),
+    Code("KP303", E, "Load failed", "The runtime refused the artifact or a setting.", "Fix what the runtime's message names."),
+    Code("KP304", E, "Worker crashed", "A worker process ended without an answer.", "Read the stage's log; run again with --resume."),
+    Code("KP305", E, "Timed out", "A stage took longer than its limit.", "Raise [run] stage_s, or find out what hangs."),
+    Code("KP306", E, "Out of memory", "A worker ran out of memory or was killed.", "Give the machine more memory, or run fewer jobs at a time."),
+    Code(
+        "KP307",
+        E,
+        "Precision or device not as asked",
+        "The runtime computes in another precision or on another device than the contract asks for.",
+        "Correct the target's settings.",
+    ),
+    Code(
+        "KP308",
+        W,
+        "Setting chosen by kpipe",
+        "The contract states no precision, so kpipe asked for float32; production does so only if it sets the same.",
+        "Put the setting into the target's settings and into production.",
+    ),
+    Code(
+        "KP309",
+        E,
+        "This machine's default flips decisions",
+        "Without the setting that kpipe chose, the runtime decides otherwise on this CPU.",
+        "Put the setting into the target's settings and into production.",
+    ),
+    Code("KP310", E, "Wrong Keras backend", "A worker found itself on another Keras backend than it was told.", "Report this with the stage's log."),
+    Code("KP311", E, "Inference failed", "The runtime refused an input, or a way of running.", "Fix what the runtime's message names."),
+    Code("KP312", N, "Target left out", "The target was left out by --target, so nothing was checked.", "Run without --target before release."),
+    Code(
+        "KP313",
+        E,
+        "Reference failed",
+        "The model does not run on the backend that the contract names as its own.",
+        "Name another [model] backend, or fix what the message names.",
+    ),
+    Code("KP314", E, "A stage failed", "A step that kpipe runs for the target did not finish.", "Read the stage's log."),
+    Code(
+        "KP401",
+        E,
+        "Drift above the tolerance",
+        "Numbers differ from the reference by more than is allowed.",
+        "See the smallest tolerance that would pass; find the edge that moves them before raising it.",
+    ),
+    Code("KP402", E, "NaN or Inf on one side", "A number is finite on one side and not on the other.", "Find the op that overflows or hides NaN."),
+    Code("KP403", E, "Shape differs", "An output has another shape than the reference's.", "Check the model's head and the artifact's signature."),
+    Code(
+        "KP404", E, "Decision flipped", "A target decides otherwise than the reference.", "See the flip ledger: margin, drift, scores, who is right."
+    ),
+    Code(
+        "KP405",
+        W,
+        "Decision differs on tied scores",
+        "The reference's own scores are tied and the target breaks the tie otherwise.",
+        "Retrain for a margin, or define the tie in the product.",
+    ),
+    Code(
+        "KP406",
+        E,
+        "Output dtype differs",
+        "An output has another dtype than the model's.",
+        "Cast in the model, or accept the target's dtype in production knowingly.",
+    ),
+    Code("KP407", E, "Output missing or extra", "The runtime's outputs are not the model's.", "Check the artifact's signature."),
+    Code(
+        "KP408",
+        E,
+        "Answer depends on the batch",
+        "An input alone and the same input in company get different answers.",
+        "Find the layer that mixes rows; serve one by one until then.",
+    ),
+    Code("KP409", E, "Not repeatable", "The same input twice gives two answers: agreement is undefined.", "Remove the randomness from inference."),
+    Code(
+        "KP410",
+        E,
+        "Reference differs from the approved decision",
+        "The candidate itself decides otherwise than the golden set's expected decision.",
+        "Look at the input; approve the new decision or fix the model.",
+    ),
+    Code("KP411", E, "Reference is not finite", "The reference gives NaN or Inf where it has to decide.", "Find the layer that overflows."),
+    Code(
+        "KP412",
+        E,
+        "Timed output differs",
+        "A timed call gave another answer than the same input before.",
+        "Times of wrong answers are worth nothing; find the state that leaks between calls.",
+    ),
+    Code(
+        "KP413",
+        E,
+        "Reference depends on the batch",
+        "The reference gives an input another answer in company than alone.",
+        "Find the layer that mixes rows.",
+    ),
+    Code(
+        "KP414",
+        W,
+        "Tied scores in the reference",
+        "Two classes have the same score, so which one wins depends on the runtime.",
+        "Retrain for a margin, or define the tie in the product.",
+    ),
+    Code(
+        "KP415",
+        W,
+        "Flips within the allowance",
+        "Decisions flipped on no more inputs than [agreement] max_flips allows.",
+        "Look at each in the flip ledger before release.",
+    ),
+    Code(
+        "KP416", E, "Target not repeatable", "The target gave two answers to the same input.", "Find the op that draws random numbers or keeps state."
+    ),
+    Code(
+        "KP417",
+        E,
+        "Timed phase failed",
+        "The worker was lost, or gave no answer, while calls were timed: there are no times, and a call may have been wrong.",
+        "Read the stage's log; run again with --resume.",
+    ),
+    Code(
+        "KP501",
+        E,
+        "Load time over the limit",
+        "A cold load took longer than the contract allows.",
+        "Use a compile cache, a smaller model, or raise the limit knowingly.",
+    ),
+    Code("KP502", E, "Latency over the limit", "A latency percentile is above the contract's limit.", "Optimise, or raise the limit knowingly."),
+    Code(
+        "KP503",
+        E,
+        "Memory over the limit",
+        "The process took more memory than the contract allows.",
+        "Use a smaller model, or raise the limit knowingly.",
+    ),
+    Code(
+        "KP504",
+        E,
+        "Artifact over the size limit",
+        "The artifact is larger than the contract allows.",
+        "Quantise or prune, or raise the limit knowingly.",
+    ),
+    Code(
+        "KP505",
+        E,
+        "Limit could not be checked",
+        "What a limit of the contract is about was not measured, or too few calls support it.",
+        "Raise [timing] calls, or drop the limit.",
+    ),
+    Code(
+        "KP601",
+        N,
+        "Synthetic inputs",
+        "No golden set was given: numbers were compared on random inputs, nothing is known of decisions on real data.",
+        "Run kpipe init and collect real inputs.",
+    ),
+    Code(
+        "KP602",
+        W,
+        "Preprocessing not checked",
+        "The golden inputs are arrays that were already preprocessed.",
+        "Retain raw inputs and describe their steps in the contract.",
+    ),
+    Code("KP603", W, "Class never seen", "A label of the contract is not decided for any golden input.", "Add golden inputs of that class."),
+    Code(
+        "KP604",
+        E,
+        "Too few inputs for the claim",
+        "The sampled golden inputs can't exclude the flip rate that the contract asks for.",
+        "Add sampled inputs: the message says how many are needed.",
+    ),
+    Code(
+        "KP609",
+        E,
+        "Judged by another order",
+        "The contract asks for what the run did not do: another model, golden set, target, version or way of running.",
+        "Run kpipe validate with this contract.",
+    ),
+    Code(
+        "KP605",
+        W,
+        "No decision rule",
+        "Only numbers were compared: the model has no output that says how it is decided.",
+        "Write a [decision] table.",
+    ),
+    Code(
+        "KP606",
+        N,
+        "Inferred contract",
+        "Inputs, decision or targets were inferred from the model.",
+        "Run kpipe init and keep the contract beside the model.",
+    ),
+    Code("KP608", E, "Decision rule does not fit", "The rule can't be used on the output that it names.", "Correct [decision]."),
+    Code(
+        "KP607",
+        W,
+        "No expected decisions",
+        "No golden input has an approved decision, so nobody holds the reference itself to anything.",
+        "Add expected decisions to the manifest.",
+    ),
+)
+
+CODES: dict[str, Code] = {row.code: row for row in _ROWS}
+
+UNCHECKED_CODES = frozenset({"KP301", "KP302", "KP304", "KP305", "KP306", "KP310", "KP312", "KP314", "KP417", "KP505", "KP604", "KP609"})
+"""What the machine does, not the artifact: it leaves cells unchecked (INCOMPLETE) and fails nothing by itself."""

@@ -1,0 +1,200 @@
+"""Numbers of a target against numbers of the reference, row by row. Pure, over saved outputs.
+
+Per row (one output of one golden input): ``|target - reference| <= atol * scale + rtol * |reference|`` elementwise, where ``scale`` is the
+largest finite magnitude of the reference's output on that input. NaN and infinities have to be the same on both sides. Integers, booleans
+and strings have to be equal. A row that can't be compared has failed, never vanished.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kpipe.record import Tolerance
+    from kpipe_stages.rows import Rows
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+FLOAT32_EPSILON = 2.0**-23
+CHUNK_VALUES = 4_000_000
+"""Values compared at a time: bounds memory whatever the number of rows."""
+
+
+class Problem(enum.StrEnum):
+    """Why a row failed, worst last."""
+
+    NONE = ""
+    DRIFT = "drift"
+    NONFINITE = "nonfinite"
+    DTYPE = "dtype"
+    SHAPE = "shape"
+
+
+@dataclass(frozen=True)
+class RowDrift:
+    """One row's numbers."""
+
+    index: int
+    problem: Problem
+    max_abs: float
+    max_rel: float
+    """Relative to the scale of the reference's row."""
+    rms: float
+    cosine: float
+    max_ulp: float
+    factor: float
+    """Largest difference over what is allowed: above 1 fails. The smallest passing tolerance is this times the tolerance."""
+    element: tuple[int, ...]
+    pair: tuple[float, float]
+
+
+def kind_of(dtype: str) -> str:
+    """``float``, ``integer``, ``bool`` or ``string``."""
+    if dtype == "string":
+        return "string"
+    if dtype == "bool":
+        return "bool"
+    return "float" if "float" in dtype else "integer"
+
+
+def compare(reference: Rows, target: Rows, tolerance: Tolerance, accepted_dtypes: frozenset[str]) -> list[RowDrift]:
+    """Compare two outputs, row for row.
+
+    Args:
+        reference: the reference's rows.
+        target: the target's rows.
+        tolerance: what is allowed where both are floating point.
+        accepted_dtypes: the dtypes that the target's output may have.
+
+    Returns:
+        One `RowDrift` per row, in order.
+
+    Raises:
+        ValueError: the two differ in their number of rows.
+    """
+    if len(reference) != len(target):
+        raise ValueError(f"{len(target)} rows against {len(reference)} of the reference")
+    if target.dtype not in accepted_dtypes or kind_of(target.dtype) != kind_of(reference.dtype):
+        return [_whole(i, Problem.DTYPE) for i in range(len(reference))]
+    exact = kind_of(reference.dtype) != "float"
+    drifts: list[RowDrift] = []
+    for start, stop in chunks(reference):
+        indices = range(start, stop)
+        if any(reference.shape(i) != target.shape(i) for i in indices) or len({reference.shape(i) for i in indices}) != 1:
+            for i in indices:
+                drifts += (
+                    _rows(reference, target, i, i + 1, tolerance, exact) if reference.shape(i) == target.shape(i) else [_whole(i, Problem.SHAPE)]
+                )
+        else:
+            drifts += _rows(reference, target, start, stop, tolerance, exact)
+    return drifts
+
+
+def chunks(rows: Rows) -> Iterator[tuple[int, int]]:
+    """Ranges of rows of about `CHUNK_VALUES` values."""
+    start = 0
+    while start < len(rows):
+        width = max(1, math.prod(rows.shape(start)))
+        stop = min(len(rows), start + max(1, CHUNK_VALUES // width))
+        yield start, stop
+        start = stop
+
+
+def _whole(index: int, problem: Problem) -> RowDrift:
+    return RowDrift(index, problem, math.nan, math.nan, math.nan, math.nan, math.nan, math.inf, (), (math.nan, math.nan))
+
+
+def _rows(reference: Rows, target: Rows, start: int, stop: int, tolerance: Tolerance, exact: bool) -> list[RowDrift]:
+    shape = reference.shape(start)
+    if math.prod(shape) == 0:
+        return [RowDrift(i, Problem.NONE, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, (), (math.nan, math.nan)) for i in range(start, stop)]
+    left = np.stack([reference[i].ravel() for i in range(start, stop)])
+    right = np.stack([target[i].ravel() for i in range(start, stop)])
+    if exact:
+        return _exact_rows(left, right, shape, start)
+    return _float_rows(left.astype(np.float64), right.astype(np.float64), shape, start, tolerance)
+
+
+def _exact_rows(left: Array, right: Array, shape: tuple[int, ...], start: int) -> list[RowDrift]:
+    different = left != right
+    worst = different.argmax(axis=1)
+    numeric = left.dtype.kind in "iub"
+    rows = []
+    for i, column in enumerate(worst):
+        count = int(different[i].sum())
+        pair = (float(left[i, column]), float(right[i, column])) if numeric else (math.nan, math.nan)
+        gap = float(np.abs(left[i].astype(np.float64) - right[i].astype(np.float64)).max()) if numeric else float(count > 0)
+        share = count / different.shape[1]
+        rows.append(
+            RowDrift(
+                start + i,
+                Problem.DRIFT if count else Problem.NONE,
+                gap,
+                share,
+                math.sqrt(share),
+                1.0 - share,
+                math.nan,
+                math.inf if count else 0.0,
+                tuple(int(n) for n in np.unravel_index(column, shape)),
+                pair,
+            )
+        )
+    return rows
+
+
+@np.errstate(over="ignore", under="ignore")  # float64 outputs near its ends: what overflows is infinite, and fails
+def _float_rows(left: Array, right: Array, shape: tuple[int, ...], start: int, tolerance: Tolerance) -> list[RowDrift]:
+    finite = np.isfinite(left) & np.isfinite(right)
+    same_special = (np.isnan(left) & np.isnan(right)) | (np.isinf(left) & (left == right))
+    mismatch = ~(finite | same_special)
+    a, b = np.where(finite, left, 0.0), np.where(finite, right, 0.0)
+    gap = np.abs(a - b)
+    scale = np.where(np.isfinite(left), np.abs(left), 0.0).max(axis=1)
+    allowed = tolerance.atol * scale[:, None] + tolerance.rtol * np.abs(a)
+    factor = _ratio(gap, allowed)
+    single = np.finfo(np.float32)
+    ulp = gap / np.spacing(np.clip(np.abs(a), single.tiny, single.max / 2).astype(np.float32)).astype(np.float64)
+    worst = np.where(mismatch.any(axis=1), mismatch.argmax(axis=1), np.where(factor.max(axis=1) > 0, factor.argmax(axis=1), gap.argmax(axis=1)))
+    rms = np.sqrt((gap**2).mean(axis=1))
+    cosine = _cosine(a, b)
+    rows = []
+    for i, column in enumerate(worst):
+        bad = bool(mismatch[i].any())
+        top = math.inf if bad else float(factor[i].max())
+        problem = Problem.NONFINITE if bad else Problem.NONE if top <= 1.0 or not tolerance.numeric else Problem.DRIFT
+        rows.append(
+            RowDrift(
+                start + i,
+                problem,
+                math.inf if bad else float(gap[i].max()),
+                math.inf if bad else float(_ratio(gap[i].max(), scale[i])),
+                float(rms[i]),
+                float(cosine[i]),
+                float(ulp[i].max()),
+                top,
+                tuple(int(n) for n in np.unravel_index(column, shape)),
+                (float(left[i, column]), float(right[i, column])),
+            )
+        )
+    return rows
+
+
+def _ratio(gap: Array, allowed: Array) -> Array:
+    """``gap / allowed``, 0 where both are 0 and infinite where only ``allowed`` is or where the gap is beyond float64."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(gap == 0, 0.0, np.where(np.isinf(gap), np.inf, np.divide(gap, allowed)))
+
+
+def _cosine(a: Array, b: Array) -> Array:
+    """Cosine similarity per row; 1 where both rows are zero, 0 where one is, NaN where it is beyond float64."""
+    norm_a, norm_b = np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cosine = (a * b).sum(axis=1) / (norm_a * norm_b)
+    return np.where((norm_a == 0) & (norm_b == 0), 1.0, np.where((norm_a == 0) | (norm_b == 0), 0.0, cosine))

@@ -1,0 +1,356 @@
+"""The contract, ``kpipe.toml``: what the product promises, validated as a whole before anything runs.
+
+Every message names file, key, value and expectation; an unknown key is refused with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from kpipe.errors import ContractError, nearest
+from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.protocol import DecisionSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydantic_core import ErrorDetails
+
+    from kpipe_stages.protocol import Signature
+
+CONTRACT_NAME = "kpipe.toml"
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Setting = str | bool | int | float
+
+
+def _specifier(value: str) -> str:
+    try:
+        SpecifierSet(value)
+    except InvalidSpecifier as error:
+        raise ValueError("expected a version specifier such as '==2026.4.1' or '>=2.0,<3'") from error
+    return value
+
+
+class Table(BaseModel):
+    """A table of the file: frozen, unknown keys refused, no silent conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ModelTable(Table):
+    """``[model]``: which file, trained where, and which code it may bring."""
+
+    sha256: Digest | None = None
+    backend: Literal["jax", "tensorflow"] = "jax"
+    custom_objects: tuple[str, ...] = ()
+    allow_modules: tuple[str, ...] = ()
+    allow_lambda: tuple[str, ...] = ()
+
+
+class GoldenTable(Table):
+    """``[golden]``: where the retained inputs lie and how they are grouped."""
+
+    path: str | None = None
+    manifest_sha256: Digest | None = None
+    batches: tuple[Annotated[int, Field(ge=2, le=4096)], ...] = (3, 8)
+
+    @model_validator(mode="after")
+    def _two_sizes(self) -> GoldenTable:
+        if len(set(self.batches)) == 1 or not self.batches:
+            raise ValueError(f"golden.batches is {list(self.batches)}; expected at least two different sizes of 2 or more")
+        return self
+
+
+class InputTable(Table):
+    """``[inputs.NAME]``: from a raw file to one input tensor."""
+
+    decode: Literal["image", "npy"]
+    steps: tuple[dict[str, Any], ...] = ()
+    dtype: str | None = None
+
+
+class DecisionTable(Table):
+    """``[decision]``: how outputs become the product's answer."""
+
+    rule: Literal["argmax", "threshold", "top_k"]
+    output: str | None = None
+    labels: tuple[str, ...] = ()
+    threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.5
+    k: Annotated[int, Field(ge=1)] = 1
+
+
+class ToleranceTable(Table):
+    """``{ atol, rtol }``: ``|target - reference| <= atol * scale + rtol * |reference|``."""
+
+    atol: NotNegative
+    rtol: NotNegative
+
+
+class AgreementTable(Table):
+    """``[agreement]``: how far a target may be from the reference."""
+
+    tolerance: Literal["default"] | ToleranceTable = "default"
+    max_flips: Annotated[int, Field(ge=0)] = 0
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    prove_flip_rate: Annotated[float, Field(gt=0, lt=1)] | None = None
+    outputs: dict[str, ToleranceTable] = {}
+
+
+class ExportTable(Table):
+    """``[export]``: what conversion may do."""
+
+    allow_select_tf: bool = False
+    repairs: bool = True
+
+
+class TimingTable(Table):
+    """``[timing]``: how many calls are timed, per target."""
+
+    calls: Annotated[int, Field(ge=0, le=1_000_000)] = 200
+    end_to_end_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 100
+    max_seconds: Positive = 20.0
+
+
+class RunTable(Table):
+    """``[run]``: time limits, seconds."""
+
+    stage_s: Positive = 600.0
+    total_s: Positive = 1800.0
+
+
+class LimitsTable(Table):
+    """``limits``: seconds, milliseconds, MiB."""
+
+    load_s: Positive | None = None
+    """Import, load or compile, and first inference together, cold."""
+    p50_ms: Positive | None = None
+    p90_ms: Positive | None = None
+    p95_ms: Positive | None = None
+    p99_ms: Positive | None = None
+    end_to_end_p50_ms: Positive | None = None
+    end_to_end_p90_ms: Positive | None = None
+    end_to_end_p95_ms: Positive | None = None
+    end_to_end_p99_ms: Positive | None = None
+    peak_mib: Positive | None = None
+    size_mib: Positive | None = None
+
+
+class TargetTable(Table):
+    """``[targets.NAME]``: artifact, runtime, settings, limits."""
+
+    runtime: str | None = None
+    artifact: str | None = None
+    settings: dict[str, Setting] = {}
+    precision: Literal["f32", "default"] = "f32"
+    version: Annotated[str, AfterValidator(_specifier)] | None = None
+    python: str | None = None
+    required: bool | None = None
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0
+    tolerance: ToleranceTable | None = None
+    outputs: dict[str, ToleranceTable] = {}
+    inputs: dict[str, InputTable] = {}
+    limits: LimitsTable = LimitsTable()
+
+
+class Contract(Table):
+    """A whole contract. Paths are as written; `Contract.resolve` makes them absolute."""
+
+    model: ModelTable = ModelTable()
+    golden: GoldenTable = GoldenTable()
+    inputs: dict[str, InputTable] = {}
+    decision: DecisionTable | None = None
+    agreement: AgreementTable = AgreementTable()
+    export: ExportTable = ExportTable()
+    timing: TimingTable = TimingTable()
+    run: RunTable = RunTable()
+    targets: dict[str, TargetTable] = {}
+
+    @model_validator(mode="after")
+    def _runtimes_known(self) -> Contract:
+        for name, target in self.targets.items():
+            if not NAME.fullmatch(name) or name == "reference":
+                raise ValueError(
+                    f"targets.{name}: a target's name is up to 64 letters, digits, '_' and '-', and not 'reference': it names folders and findings"
+                )
+            runtime = target.runtime or name
+            if runtime not in RUNTIMES:
+                where = (
+                    f"targets.{name}.runtime is {target.runtime!r}" if target.runtime else f"targets.{name} names no runtime and '{name}' isn't one"
+                )
+                raise ValueError(f"{where}{nearest(runtime, list(RUNTIMES))}; expected one of {', '.join(RUNTIMES)}")
+            if target.artifact and RUNTIMES[runtime].artifact == "keras":
+                raise ValueError(f"targets.{name}.artifact is {target.artifact!r}, but {runtime} runs the .keras file itself; drop the key")
+        return self
+
+
+class LoadedContract:
+    """A contract, where it came from, and its text."""
+
+    def __init__(self, contract: Contract, source: str, text: str, folder: Path) -> None:
+        self.contract = contract
+        self.source = source
+        self.text = text
+        self.folder = folder
+        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
+
+    def resolve(self, path: str) -> Path:
+        """A path of the contract, relative to the contract's own folder."""
+        return (self.folder / path).resolve()
+
+
+def load_contract(path: Path) -> LoadedContract:
+    """Read and validate a contract file.
+
+    Raises:
+        ContractError: it can't be read, isn't TOML, or a key or value is off; every problem is listed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ContractError(str(path), [f"it can't be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ContractError(str(path), [f"it isn't UTF-8 text (byte {error.start}); a contract is a TOML file"]) from error
+    return LoadedContract(parse_contract(text, str(path)), str(path), text, path.resolve().parent)
+
+
+def parse_contract(text: str, source: str) -> Contract:
+    """Validate a contract's text; raise `ContractError` with every problem."""
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError among them; numbers and nesting beyond Python's own limits
+        raise ContractError(source, [f"it isn't valid TOML: {error}"]) from error
+    try:
+        contract = Contract.model_validate(_tuples(data))
+    except ValidationError as error:
+        raise ContractError(source, _messages(error)) from error
+    if problems := [*_step_problems(contract), *_decision_problems(contract)]:
+        raise ContractError(source, problems)
+    return contract
+
+
+def _tuples(value: Any) -> Any:
+    """TOML arrays as tuples, which strict mode wants; arrays inside free-form tables stay lists."""
+    if isinstance(value, list):
+        return tuple(v if isinstance(v, dict) else _tuples(v) for v in value)
+    if isinstance(value, dict):
+        return {k: _tuples(v) for k, v in value.items()}
+    return value
+
+
+def _step_problems(contract: Contract) -> list[str]:
+    from kpipe_stages.preprocess import check_steps
+
+    tables = {f"inputs.{name}": table for name, table in contract.inputs.items()}
+    for target, own in contract.targets.items():
+        tables |= {f"targets.{target}.inputs.{name}": table for name, table in own.inputs.items()}
+    return [f"{where}.steps: {problem}" for where, table in tables.items() for problem in check_steps(table.steps)]
+
+
+def _decision_problems(contract: Contract) -> list[str]:
+    """Two classes of one label, say: a flip between them would be none."""
+    from kpipe_stages.decisions import check_decision
+
+    table = contract.decision
+    if table is None:
+        return []
+    spec = DecisionSpec(table.rule, table.output or "", table.threshold, table.k, table.labels)
+    return [f"decision: {problem}" for problem in check_decision(spec)]
+
+
+def _messages(error: ValidationError) -> list[str]:
+    return list(dict.fromkeys(_message(detail) for detail in error.errors()))
+
+
+def _message(detail: ErrorDetails) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    location = tuple(part for part in detail["loc"] if not _is_union_tag(part))
+    key = ".".join(str(part) for part in location)
+    if kind == "extra_forbidden":
+        return f"unknown key '{key}'{nearest(str(location[-1]), _known_keys(location[:-1]))}; see docs/contract.md for the keys"
+    if kind == "value_error":
+        shown = f"{key} is {detail['input']!r}: " if key and isinstance(detail["input"], str) else ""
+        return f"{shown}{context['error']}"
+    if kind == "missing":
+        return f"'{key}' is missing; it has to be given"
+    if location[-1:] == ("tolerance",):
+        return f'{key} is {detail["input"]!r}: expected "default" or a table {{ atol = 1e-5, rtol = 1e-4 }}'
+    expected = detail["msg"][0].lower() + detail["msg"][1:]
+    return f"{key} is {detail['input']!r}: {expected}"
+
+
+def _is_union_tag(part: str | int) -> bool:
+    return isinstance(part, str) and (part == "ToleranceTable" or part.startswith(("literal[", "constrained-")))
+
+
+def _known_keys(location: tuple[str | int, ...]) -> list[str]:
+    """The keys that the table at ``location`` knows."""
+    table: Any = Contract
+    for part in location:
+        if not (isinstance(table, type) and issubclass(table, BaseModel)):
+            table = table if table is not None else None
+            continue
+        field = table.model_fields.get(str(part))
+        table = _table_of(field.annotation) if field else None
+    return list(table.model_fields) if isinstance(table, type) and issubclass(table, BaseModel) else []
+
+
+def _table_of(annotation: Any) -> Any:
+    """The table class inside ``X | None`` or ``dict[str, X]``, else None."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        if (found := _table_of(inner)) is not None:
+            return found
+    return None
+
+
+def check_names(contract: Contract, signature: Signature, source: str) -> None:
+    """Hold the contract's input and output names against the model's own.
+
+    Raises:
+        ContractError: a name that the model doesn't have (the nearest is offered), or an input that no table describes.
+    """
+    inputs = [spec.name for spec in signature.inputs]
+    outputs = [spec.name for spec in signature.outputs]
+    problems = []
+    tables = {"inputs": contract.inputs} | {f"targets.{name}.inputs": t.inputs for name, t in contract.targets.items()}
+    for where, table in tables.items():
+        problems += [_unknown(where, name, "input", inputs) for name in table if name not in inputs]
+    if contract.inputs:
+        problems += [
+            f"the model's input '{name}' has no table [inputs.{name}]; say how its raw files become a tensor"
+            for name in inputs
+            if name not in contract.inputs
+        ]
+    if outputs:
+        problems += _output_problems(contract, outputs)
+    if problems:
+        raise ContractError(source, problems)
+
+
+def _output_problems(contract: Contract, outputs: list[str]) -> list[str]:
+    problems = []
+    decision = contract.decision
+    if decision and decision.output and decision.output not in outputs:
+        problems.append(f"decision.output is '{decision.output}'{nearest(decision.output, outputs)}; the model's outputs are {', '.join(outputs)}")
+    if decision and not decision.output and len(outputs) > 1:
+        problems.append(f"decision.output is missing and the model has {len(outputs)} outputs ({', '.join(outputs)}); name one")
+    tables = {"agreement.outputs": contract.agreement.outputs} | {f"targets.{name}.outputs": t.outputs for name, t in contract.targets.items()}
+    for where, table in tables.items():
+        problems += [_unknown(where, name, "output", outputs) for name in table if name not in outputs]
+    return problems
+
+
+def _unknown(where: str, name: str, kind: str, known: list[str]) -> str:
+    return f"{where}.{name}: the model has no {kind} '{name}'{nearest(name, known)}; its {kind}s are {', '.join(known)}"

@@ -1,0 +1,68 @@
+"""``deploy.toml`` beside each artifact: what was judged is exactly what this file describes. Pure text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kpipe.record import RunRecord, TargetRecord
+
+
+def deployments(record: RunRecord) -> dict[str, str]:
+    """Folder below ``artifacts/`` to the text of its ``deploy.toml``.
+
+    Targets on one artifact share a file. A ``.keras`` file or an artifact that was handed in is described below ``artifacts/keras`` and
+    ``artifacts/provided/<target>``: nothing is written beside files that aren't kpipe's.
+    """
+    groups: dict[str, list[TargetRecord]] = {}
+    for target in record.targets:
+        if target.modes:
+            groups.setdefault(_folder(target), []).append(target)
+    return {folder: _document(record, targets) for folder, targets in groups.items()}
+
+
+def _folder(target: TargetRecord) -> str:
+    artifact = target.artifact
+    if artifact is None:
+        return "keras"
+    return f"provided/{target.name}" if artifact.provided else artifact.format
+
+
+def _document(record: RunRecord, targets: list[TargetRecord]) -> str:
+    document = tomlkit.document()
+    document.add(tomlkit.comment("What kpipe judged. The verdict holds for exactly this artifact, these settings and these versions."))
+    document["run"] = _table(
+        {"id": record.run_id, "verdict": str(record.verdict), "candidate_sha256": record.candidate.sha256, "contract_sha256": record.contract.sha256}
+    )
+    artifact = targets[0].artifact
+    facts: dict[str, Any] = {"format": "keras", "path": record.candidate.path, "sha256": record.candidate.sha256, "size": record.candidate.size}
+    if artifact is not None:
+        facts = {"format": artifact.format, "path": artifact.path, "sha256": artifact.sha256, "size": artifact.size}
+        facts |= {"repairs": list(artifact.repairs), "fixed_batch": artifact.fixed_batch or "any", "converters": artifact.versions}
+    document["artifact"] = _table(facts)
+    document["targets"] = _table({t.name: _target(t) for t in targets})
+    return tomlkit.dumps(document)
+
+
+def _target(target: TargetRecord) -> dict[str, Any]:
+    return {
+        "runtime": target.runtime,
+        "status": str(target.status),
+        "required": target.required,
+        "settings": {**target.chosen_settings, **target.settings},
+        "settings_chosen_by_kpipe": sorted(target.chosen_settings),
+        "precision": target.effective_precision,
+        "versions": target.identity.versions if target.identity else {},
+        "cpu": target.identity.cpu if target.identity else "",
+    }
+
+
+def _table(values: Iterable[tuple[str, Any]] | dict[str, Any]) -> Any:
+    table = tomlkit.table()
+    for key, value in dict(values).items():
+        table[key] = _table(value) if isinstance(value, dict) else value
+    return table

@@ -1,0 +1,110 @@
+"""What a run left behind, before anyone judged it: ``evidence.json`` beside the stages' own answers.
+
+`kpipe.judge` reads nothing else, so ``kpipe judge RUN --contract stricter.toml`` gives the verdict that the run would have given.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from kpipe.golden import GoldenSet
+from kpipe.record import Environment
+from kpipe_stages.protocol import Artifact, InputSpec, Observation, Result
+
+EVIDENCE_VERSION = 1
+
+
+class Ending(enum.StrEnum):
+    """How a worker process ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    """The stage answered that it could not do its work."""
+    CRASHED = "crashed"
+    TIMED_OUT = "timed out"
+    OUT_OF_MEMORY = "out of memory"
+    NOT_STARTED = "not started"
+    """Something it needs failed, or the run's time was up."""
+
+
+@dataclass(frozen=True)
+class StageEvidence:
+    """One worker process and its answer."""
+
+    name: str
+    """``inspect``, ``prepare``, ``run.litert``, ``load.litert``, ...: the folder below ``stages/``."""
+    ending: Ending
+    detail: str
+    """One line; for a crash the last line of the log that says something."""
+    begin_s: float
+    end_s: float
+    result: Result | None
+    timing: Result | None = None
+    reused: bool = False
+    timing_lost: str = ""
+    """Why the timed phase that was asked for gave no answer; empty where it did, or none was asked for."""
+    shared: bool = False
+    """Another worker ran at the same time, so its load time is not a quiet one."""
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """One target, resolved: what to run, with which interpreter, and how."""
+
+    name: str
+    runtime: str
+    required: bool
+    settings: dict[str, Any]
+    chosen: dict[str, Any]
+    """Settings that kpipe adds because the contract states no precision."""
+    precision: str
+    threads: int
+    python: str
+    """Absolute path of the interpreter."""
+    provided: str
+    """Absolute path of an artifact that was handed in; empty where it is exported or the ``.keras`` itself."""
+    inputs: tuple[InputSpec, ...]
+    """Its own preprocessing; empty where it shares the reference's."""
+    quiet_load: bool
+    """A load limit is set: measured alone, in a process of its own."""
+    absent: Observation | None = None
+    """Why it can't be run at all."""
+
+
+@dataclass(frozen=True)
+class TargetEvidence:
+    """One target and what came of it."""
+
+    plan: TargetPlan
+    artifact: Artifact | None
+    problems: tuple[Observation, ...] = ()
+    """Found by the orchestrator: a missing or altered artifact, a conversion that never ran."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The whole of a run."""
+
+    version: int
+    run_id: str
+    started: str
+    wall_s: float
+    candidate_path: str
+    candidate_sha256: str
+    candidate_size: int
+    contract_source: str
+    golden: GoldenSet
+    refusals: tuple[Observation, ...]
+    """Reasons to refuse before anything ran: another file than named, a stale manifest, an archive that is unsafe."""
+    reference: TargetPlan
+    targets: tuple[TargetEvidence, ...]
+    stages: tuple[StageEvidence, ...]
+    environment: Environment
+    notes: tuple[Observation, ...] = ()
+    """What kpipe inferred or was told on the command line."""
+    incomplete: str = ""
+    """Why the run stopped early; empty where it went to its end."""
+    folders: dict[str, str] = field(default_factory=dict)
+    """Stage name to its folder, relative to the run folder."""

@@ -1,0 +1,348 @@
+"""From what a run left behind to its record: findings, cells, verdict. Reads saved answers, runs nothing, writes nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kpipe.answers import open_answers
+from kpipe.claims import excludes, flip_rate_bound, needed_inputs, sampled_ids
+from kpipe.evidence import Ending
+from kpipe.findings import Severity
+from kpipe.grade import finding, from_observation
+from kpipe.infer import decision_record, decision_spec
+from kpipe.judge_reference import Reference, judge_reference
+from kpipe.judge_target import Judged, Scene, judge_target
+from kpipe.record import (
+    SCHEMA_VERSION,
+    Candidate,
+    CellCounts,
+    CellStatus,
+    ContractRef,
+    GoldenRow,
+    GoldenSummary,
+    RunRecord,
+    StageRecord,
+    TargetRecord,
+)
+from kpipe.stage_findings import stage_findings
+from kpipe.tolerance import precision_class, tolerance_for
+from kpipe.verdict import failing, reach
+from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.codec import decode
+from kpipe_stages.protocol import ExportResult, InspectResult, RunResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from kpipe.contract import Contract, LoadedContract
+    from kpipe.evidence import Evidence, StageEvidence
+    from kpipe.findings import Finding
+    from kpipe_stages.decisions import Decision
+    from kpipe_stages.protocol import DecisionSpec, Signature
+
+REFERENCE_STAGE = "reference"
+
+
+def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
+    """Judge a run by a contract.
+
+    Args:
+        run: the run folder, with the stages' answers below ``stages/``.
+        loaded: the contract to judge by; another one than the run was made with may be stricter or laxer, not ask for other work.
+        evidence: what the run left behind.
+    """
+    contract = loaded.contract
+    stages = {stage.name: stage for stage in evidence.stages}
+    inspected = inspection(stages.get("inspect"))
+    signature = model_signature(stages) or (inspected.signature if inspected else None)
+    spec, inferred = decision_spec(contract, signature, inspected)
+    dtypes = compute_dtypes(inspected)
+    shared = _before(evidence, stages)
+    names = {target.plan.name for target in evidence.targets}
+    findings = [f for f in shared if f.target not in names]
+    reference, reference_findings = _reference(run, contract, evidence, stages, spec, dtypes)
+    findings += reference_findings
+    scene = Scene(run, contract, evidence, stages, dtypes, signature, reference)
+    judged = [judge_target(scene, target, [f for f in shared if f.target == target.plan.name]) for target in evidence.targets]
+    findings += [f for j in judged for f in j.findings]
+    findings += [*_evidence_findings(evidence, reference, spec, inferred=inferred), *_claim(contract, evidence, judged)]
+    findings = _ranked(findings)
+    targets = tuple(j.record for j in judged)
+    verdict, headline = reach(findings, targets, synthetic=evidence.golden.kind == "synthetic", incomplete=evidence.incomplete)
+    return RunRecord(
+        schema_version=SCHEMA_VERSION,
+        run_id=evidence.run_id,
+        started=evidence.started,
+        wall_s=evidence.wall_s,
+        verdict=verdict,
+        headline=headline,
+        caveats=_caveats(evidence, spec, targets),
+        candidate=_candidate(evidence, inspected, signature),
+        contract=ContractRef(loaded.source, loaded.sha256),
+        golden=_golden(contract, evidence, reference),
+        decision=decision_record(spec, inferred=inferred),
+        reference=_reference_record(evidence, stages, reference, reference_findings),
+        targets=targets,
+        findings=tuple(findings),
+        flips=tuple(flip for j in judged for flip in j.flips),
+        stages=tuple(_stage_record(stage, evidence) for stage in evidence.stages),
+        environment=evidence.environment,
+    )
+
+
+def inspection(stage: StageEvidence | None) -> InspectResult | None:
+    """What the inspection found, None where it refused the file."""
+    return decode(InspectResult, stage.result.data) if stage and stage.result and stage.result.data else None
+
+
+def model_signature(stages: Mapping[str, StageEvidence]) -> Signature | None:
+    """The model's signature as reloaded on TensorFlow, else as the reference states it."""
+    export = stages.get("export")
+    if export and export.result and export.result.data:
+        return decode(ExportResult, export.result.data).signature
+    reference = stages.get(REFERENCE_STAGE)
+    if reference and reference.result and reference.result.data:
+        return decode(RunResult, reference.result.data).signature
+    return None
+
+
+def compute_dtypes(inspected: InspectResult | None) -> set[str]:
+    """The dtypes that the model's layers compute in, by their declared policies."""
+    policies = {row.dtype for row in inspected.layers if row.dtype} if inspected else set()
+    return {policy.removeprefix("mixed_") for policy in policies} or {"float32"}
+
+
+def _before(evidence: Evidence, stages: Mapping[str, StageEvidence]) -> list[Finding]:
+    """Findings about the candidate, the golden set and the steps that targets share."""
+    findings = [from_observation(o) for o in (*evidence.refusals, *evidence.notes)]
+    for name, failed_as in (("inspect", "KP001"), ("prepare", "KP103")):
+        if name in stages:
+            findings += stage_findings(stages[name], failed_as=failed_as)
+    if "export" in stages:
+        findings += _export_findings(evidence, stages["export"])
+    for name, stage in stages.items():
+        target = next((t for t in evidence.targets if name in {f"prepare.{t.plan.name}", f"open.{t.plan.name}", f"load.{t.plan.name}"}), None)
+        if target is not None:
+            findings += stage_findings(stage, target=target.plan.name, required=target.plan.required)
+    if "export_openvino" in stages:
+        findings += _openvino_findings(evidence, stages["export_openvino"])
+    return findings
+
+
+def _export_findings(evidence: Evidence, stage: StageEvidence) -> list[Finding]:
+    """What the export says of one format concerns the targets that run it, each by name; the rest concerns the candidate."""
+    findings = []
+    for item in stage_findings(stage, failed_as="KP012"):
+        users = [t for t in evidence.targets if not t.plan.provided and item.evidence.get("format") in formats_behind(t.plan.runtime)]
+        findings += [replace(item, target=t.plan.name, required=t.plan.required) for t in users] if "format" in item.evidence else [item]
+    return findings
+
+
+def formats_behind(runtime: str) -> tuple[str, ...]:
+    """The formats that a runtime's artifact is made from: the IR comes from the SavedModel."""
+    kind = RUNTIMES[runtime].artifact
+    return ("saved_model", "openvino_ir") if kind == "openvino_ir" else (kind,)
+
+
+def _openvino_findings(evidence: Evidence, stage: StageEvidence) -> list[Finding]:
+    """The IR conversion concerns the targets that run the IR, each by name."""
+    users = [t for t in evidence.targets if RUNTIMES[t.plan.runtime].artifact == "openvino_ir" and not t.plan.provided]
+    return [f for t in users for f in stage_findings(stage, target=t.plan.name, required=t.plan.required, failed_as="KP201")]
+
+
+def _reference(
+    run: Path, contract: Contract, evidence: Evidence, stages: Mapping[str, StageEvidence], spec: DecisionSpec | None, dtypes: set[str]
+) -> tuple[Reference | None, list[Finding]]:
+    stage = stages.get(REFERENCE_STAGE)
+    findings = [from_observation(evidence.reference.absent, target="reference")] if evidence.reference.absent else []
+    if stage is None:
+        return None, findings
+    findings += stage_findings(stage, target="reference")
+    if stage.ending is Ending.FAILED:
+        cause = f"The model does not run on {evidence.reference.runtime}, the backend that the contract names as its own: {stage.detail}"
+        findings.append(finding("KP313", cause, target="reference"))
+    answers = open_answers(stage, run / evidence.folders.get(REFERENCE_STAGE, f"stages/{REFERENCE_STAGE}"))
+    if answers is None:
+        return None, findings
+    precision = precision_class(dtypes, "", "f32")
+    tolerances = {output: tolerance_for(output, precision, contract.agreement, None) for output in answers.outputs}
+    try:
+        reference = judge_reference(answers, spec, evidence.golden.inputs, tolerances)
+    except (OSError, ValueError, LookupError) as error:  # outputs that went away, were cut short or lack rows: there is nothing to compare with
+        cause = f"The reference's outputs can't be read back: {error}"
+        return None, [*findings, finding("KP314", cause, target="reference", place=REFERENCE_STAGE)]
+    return reference, [*findings, *reference.findings]
+
+
+def _evidence_findings(evidence: Evidence, reference: Reference | None, spec: DecisionSpec | None, *, inferred: bool) -> list[Finding]:
+    """KP6xx: what the inputs can and can't prove."""
+    golden = evidence.golden
+    findings = []
+    if evidence.contract_source == "inferred":
+        findings.append(
+            finding("KP606", "There is no contract: inputs and targets were inferred from the model and from what is installed.", place="contract")
+        )
+    if golden.kind == "synthetic":
+        findings.append(finding("KP601", f"No golden set: {len(golden.inputs)} seeded random inputs were used.", place="golden"))
+    if golden.kind == "arrays":
+        findings.append(
+            finding(
+                "KP602", f"{golden.path} holds arrays that were already preprocessed: decoding and preprocessing were not checked.", place="golden"
+            )
+        )
+    if spec is None:
+        findings.append(finding("KP605", "No decision rule is known, so numbers were compared and decisions were not.", place="decision"))
+    elif inferred:
+        findings.append(
+            finding("KP606", f"The decision rule '{spec.rule}' on output '{spec.output}' was inferred from its activation.", place="decision")
+        )
+    if golden.kind == "raw" and spec is not None and not any(g.expected is not None for g in golden.inputs):
+        findings.append(finding("KP607", f"None of the {len(golden.inputs)} golden inputs has an expected decision.", place="golden"))
+    if reference is not None and spec is not None:
+        findings += _coverage(spec, reference.decisions)
+    return findings
+
+
+def _coverage(spec: DecisionSpec, decisions: tuple[Decision, ...]) -> list[Finding]:
+    if spec.rule != "argmax" or not spec.labels:
+        return []
+    unseen = [label for label in spec.labels if label not in {d.value for d in decisions}]
+    if not unseen:
+        return []
+    return [
+        finding("KP603", f"No golden input is decided as {', '.join(repr(label) for label in unseen[:10])}.", place="golden", labels=unseen[:100])
+    ]
+
+
+def _claim(contract: Contract, evidence: Evidence, judged: Sequence[Judged]) -> list[Finding]:
+    """Whether the sampled inputs, with the flips that were seen on them, suffice for the flip rate that the contract asks to prove."""
+    asked, confidence = contract.agreement.prove_flip_rate, contract.agreement.confidence
+    if asked is None:
+        return []
+    sampled = sampled_ids(evidence.golden)
+    flips = max((len({f.input for f in j.flips} & set(sampled)) for j in judged if j.record.required), default=0)
+    if excludes(asked, confidence, len(sampled), flips):
+        return []
+    needed = needed_inputs(asked, confidence, flips)
+    seen = f"with the {flips} flip{'s' if flips > 1 else ''} seen" if flips else "without a flip"
+    cause = f"The contract wants flips above {asked:.3g} excluded at {confidence:.0%}; that takes {needed} different sampled inputs {seen}, and there are {len(sampled)}."
+    return [finding("KP604", cause, place="golden", needed=needed, sampled=len(sampled), flips=flips)]
+
+
+def _ranked(findings: list[Finding]) -> list[Finding]:
+    """What decides the verdict first: failing errors, other errors, warnings, notes; the order of discovery within each; none twice."""
+    unique = list({(f.code, f.target, f.place, f.cause): f for f in findings}.values())
+    decisive = {id(f) for f in failing(unique)}
+    order = {Severity.ERROR: 1, Severity.WARNING: 2, Severity.NOTE: 3}
+    return sorted(unique, key=lambda f: (0 if id(f) in decisive else order[f.severity], not f.required))
+
+
+def _caveats(evidence: Evidence, spec: DecisionSpec | None, targets: tuple[TargetRecord, ...]) -> tuple[str, ...]:
+    """What the verdict does not prove."""
+    caveats = []
+    if evidence.golden.kind == "synthetic":
+        caveats.append("Synthetic inputs: numbers were compared, nothing is known of decisions on real data.")
+    if evidence.golden.kind == "arrays":
+        caveats.append("Preprocessing was not checked: the golden inputs are arrays that were already preprocessed.")
+    if spec is None:
+        caveats.append("Decisions were not checked: no decision rule is known.")
+    if left := [t.name for t in targets if not t.required]:
+        caveats.append(f"Shown, but not part of the verdict: {', '.join(left)}.")
+    return tuple(caveats)
+
+
+def _candidate(evidence: Evidence, inspected: InspectResult | None, signature: Signature | None) -> Candidate:
+    return Candidate(
+        path=evidence.candidate_path,
+        sha256=evidence.candidate_sha256,
+        size=evidence.candidate_size,
+        keras_version=inspected.keras_version if inspected else "",
+        model_class=inspected.model_class if inspected else "",
+        model_name=inspected.model_name if inspected else "",
+        parameters=inspected.parameters if inspected else 0,
+        layers=len(inspected.layers) if inspected else 0,
+        signature=signature,
+    )
+
+
+def _golden(contract: Contract, evidence: Evidence, reference: Reference | None) -> GoldenSummary:
+    golden = evidence.golden
+    decisions: tuple[Decision | None, ...] = reference.decisions if reference and reference.decisions else (None,) * len(golden.inputs)
+    sampled = sum(g.chosen == "sampled" for g in golden.inputs)
+    rows = tuple(
+        GoldenRow(
+            id=g.id,
+            file=g.shown,
+            slice=g.slice,
+            chosen=g.chosen,
+            label=g.label,
+            expected=g.expected,
+            decision=d.value if d else "",
+            margin=d.margin if d else math.nan,
+            scores=d.scores[:8] if d else (),
+        )
+        for g, d in zip(golden.inputs, decisions, strict=True)
+    )
+    return GoldenSummary(
+        kind=golden.kind,
+        path=golden.shown,
+        manifest_sha256=golden.manifest_sha256,
+        count=len(golden.inputs),
+        sampled=sampled,
+        mined=sum(g.chosen == "mined" for g in golden.inputs),
+        slices=_tally(g.slice for g in golden.inputs if g.slice),
+        classes=_tally(d.value for d in decisions if d is not None),
+        flip_rate_bound=flip_rate_bound(len(sampled_ids(golden)), contract.agreement.confidence),
+        confidence=contract.agreement.confidence,
+        rows=rows,
+    )
+
+
+def _tally(names: object) -> dict[str, int]:
+    from collections import Counter
+
+    return dict(sorted(Counter(names).items()))  # type: ignore[call-overload]
+
+
+def _reference_record(
+    evidence: Evidence, stages: Mapping[str, StageEvidence], reference: Reference | None, findings: list[Finding]
+) -> TargetRecord | None:
+    plan, stage = evidence.reference, stages.get(REFERENCE_STAGE)
+    result = reference.answers.result if reference else None
+    errors = failing(findings)
+    status = CellStatus.FAIL if errors else CellStatus.PASS if reference else CellStatus.UNCHECKED
+    return TargetRecord(
+        name="reference",
+        runtime=plan.runtime,
+        title=RUNTIMES[plan.runtime].title,
+        required=True,
+        status=status,
+        reason=f"{errors[0].code}: {errors[0].cause}" if errors else ("the trained model itself" if reference else "not run"),
+        cells=CellCounts(),
+        effective_precision=result.effective_precision if result else "",
+        devices=result.devices if result else (),
+        facts=dict(result.facts) if result else {},
+        identity=stage.result.identity if stage and stage.result else None,
+        modes=result.modes if result else (),
+        peak_rss_bytes=stage.result.peak_rss_bytes if stage and stage.result else None,
+    )
+
+
+def _stage_record(stage: StageEvidence, evidence: Evidence) -> StageRecord:
+    seconds = stage.result.data.get("seconds", {}) if stage.result else {}
+    steps = {str(k): float(v) for k, v in seconds.items()} if isinstance(seconds, dict) else {}
+    if stage.result and isinstance(load := stage.result.data.get("load"), dict):
+        steps |= {"import": load["import_s"], "load": load["load_s"], "first": load["first_s"]}
+    folder = evidence.folders.get(stage.name, f"stages/{stage.name}")
+    return StageRecord(
+        name=stage.name,
+        outcome="reused" if stage.reused else str(stage.ending),
+        begin_s=stage.begin_s,
+        end_s=stage.end_s,
+        peak_rss_bytes=stage.result.peak_rss_bytes if stage.result else 0,
+        log=f"{folder}/stage.log",
+        steps=steps,
+    )

@@ -1,0 +1,113 @@
+"""The reference held to itself: repeatable, the same alone and in company, finite, and what was approved. Pure, over saved outputs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kpipe.answers import ALONE, Answers
+from kpipe.compare import Problem, compare
+from kpipe.findings import Finding
+from kpipe.grade import finding
+from kpipe.ties import TIE_ULPS
+from kpipe_stages.decisions import UNDECIDED, Decision, DecisionError
+from kpipe_stages.protocol import DecisionSpec
+
+if TYPE_CHECKING:
+    from kpipe.golden import GoldenInput
+    from kpipe.record import Tolerance
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The reference's answers and decisions."""
+
+    answers: Answers
+    decision: DecisionSpec | None
+    decisions: tuple[Decision, ...] = ()
+    findings: tuple[Finding, ...] = field(default=())
+
+    def tied(self, index: int) -> bool:
+        """Whether the reference's own scores leave the decision open, to float32 resolution."""
+        decision = self.decisions[index]
+        scale = max((abs(s) for s in decision.scores if math.isfinite(s)), default=0.0)
+        return decision.tied or decision.margin <= TIE_ULPS * 2.0**-23 * scale
+
+
+def judge_reference(answers: Answers, spec: DecisionSpec | None, inputs: tuple[GoldenInput, ...], tolerances: dict[str, Tolerance]) -> Reference:
+    """Check the reference against itself and against what was approved."""
+    findings = [*_repeatable(answers), *_batch_invariant(answers, inputs, tolerances)]
+    decisions: tuple[Decision, ...] = ()
+    if spec is not None and spec.output not in answers.outputs:
+        cause = f"The decision is taken on output '{spec.output}'; the model's outputs are {', '.join(answers.outputs)}."
+        findings.append(finding("KP608", cause, target="reference", place=spec.output))
+        spec = None
+    if spec is not None:
+        try:
+            decisions = tuple(answers.decisions(spec, ALONE))
+        except DecisionError as error:
+            findings.append(finding("KP608", str(error), target="reference", place=spec.output))
+            spec = None
+    reference = Reference(answers, spec, decisions)
+    if spec is not None:
+        findings += [*_decided(reference, inputs), *_approved(reference, inputs), *_ties(reference, inputs)]
+    return Reference(answers, spec, decisions, tuple(findings))
+
+
+def _repeatable(answers: Answers) -> list[Finding]:
+    result = answers.result
+    findings = []
+    if result.repeats_equal is False:
+        cause = f"The reference gave two answers to the same input; they differ by up to {result.repeat_difference:.3g}."
+        findings.append(finding("KP409", cause, target="reference", difference=result.repeat_difference))
+    if result.training_unset_repeats is False:
+        cause = "Called without a training argument, as other exporters and callers do, the model gives another answer each time: a layer is forced into training mode."
+        findings.append(finding("KP409", cause, target="reference", remedy="Remove training=True from the layer's call."))
+    return findings
+
+
+def _batch_invariant(answers: Answers, inputs: tuple[GoldenInput, ...], tolerances: dict[str, Tolerance]) -> list[Finding]:
+    findings = [
+        finding("KP313", f"The reference can't run in mode '{mode}': {message}", target="reference", place=mode)
+        for mode, message in answers.result.failed.items()
+    ]
+    for mode in answers.result.modes:
+        for output in answers.outputs:
+            if mode == ALONE or not (answers.batched(mode, output) and answers.batched(ALONE, output)):
+                continue
+            alone = answers.rows(ALONE, output)
+            drifts = compare(alone, answers.rows(mode, output), tolerances[output], frozenset({alone.dtype}))
+            if bad := [d for d in drifts if d.problem is not Problem.NONE]:
+                worst = max(bad, key=lambda d: d.factor)
+                cause = f"The reference answers {len(bad)} of {len(drifts)} inputs otherwise in {mode} than alone, by up to {worst.max_abs:.3g} in '{output}' (input {inputs[worst.index].id})."
+                findings.append(finding("KP413", cause, target="reference", place=output, mode=mode, inputs=len(bad)))
+    return findings
+
+
+def _decided(reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
+    open_ones = [inputs[i].id for i, d in enumerate(reference.decisions) if d.value == UNDECIDED]
+    if not open_ones:
+        return []
+    cause = f"The reference's scores are NaN on {len(open_ones)} golden input{'s' if len(open_ones) > 1 else ''} ({', '.join(open_ones[:5])}): there is no decision to agree with."
+    return [finding("KP411", cause, target="reference", place=reference.decision.output if reference.decision else "", inputs=open_ones[:50])]
+
+
+def _approved(reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
+    findings = []
+    for golden, decision in zip(inputs, reference.decisions, strict=True):
+        if golden.expected is not None and golden.expected != decision.value:
+            truth = f"; the label says '{golden.label}'" if golden.label is not None else ""
+            cause = f"The reference decides '{decision.value}' on golden input '{golden.id}'; '{golden.expected}' was approved{truth}. Its margin is {decision.margin:.3g}."
+            findings.append(
+                finding("KP410", cause, target="reference", place=golden.id, decided=decision.value, expected=golden.expected, margin=decision.margin)
+            )
+    return findings
+
+
+def _ties(reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
+    tied = [inputs[i].id for i, d in enumerate(reference.decisions) if d.value != UNDECIDED and reference.tied(i)]
+    if not tied:
+        return []
+    cause = f"The reference's scores are tied on {len(tied)} golden input{'s' if len(tied) > 1 else ''} ({', '.join(tied[:5])}): which class wins depends on the runtime."
+    return [finding("KP414", cause, target="reference", place=reference.decision.output if reference.decision else "", inputs=tied[:50])]

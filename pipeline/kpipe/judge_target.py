@@ -1,0 +1,432 @@
+"""One target, from its evidence to its row in the record. Pure, over saved outputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kpipe.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
+from kpipe.compare import compare
+from kpipe.contract import Contract, TargetTable
+from kpipe.evidence import Evidence, StageEvidence, TargetEvidence
+from kpipe.findings import Finding
+from kpipe.grade import finding, from_observation
+from kpipe.judge_cells import Cells, Question, judge_cells
+from kpipe.judge_reference import Reference
+from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, TargetRecord
+from kpipe.stage_findings import stage_findings
+from kpipe.ties import breaks_tie
+from kpipe.times import check_limits, summarise
+from kpipe.tolerance import COARSER, precision_class, tolerance_for
+from kpipe.verdict import failing, unchecking
+from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.codec import decode
+from kpipe_stages.protocol import RunResult, Signature, TimingResult
+
+if TYPE_CHECKING:
+    from kpipe.evidence import TargetPlan
+    from kpipe.record import LimitCheck, Tolerance
+
+WHOLE = re.compile(r"u?int\d+|bool|string")
+"""Dtypes that no precision is about."""
+
+ASKED = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+"""Precision names of settings to dtype names."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One target's record, and what goes into the record's common lists."""
+
+    record: TargetRecord
+    findings: tuple[Finding, ...]
+    flips: tuple[Flip, ...]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What judging every target needs."""
+
+    run: Path
+    contract: Contract
+    evidence: Evidence
+    stages: Mapping[str, StageEvidence]
+    model_dtypes: set[str]
+    """Dtypes that the model's layers compute in."""
+    signature: Signature | None
+    """The model's own, as reloaded on TensorFlow."""
+    reference: Reference | None
+
+
+@dataclass
+class _Bench:
+    """One target on the bench."""
+
+    scene: Scene
+    target: TargetEvidence
+    findings: list[Finding]
+
+    @property
+    def plan(self) -> TargetPlan:
+        return self.target.plan
+
+    @property
+    def table(self) -> TargetTable:
+        return self.scene.contract.targets.get(self.plan.name, TargetTable())
+
+    def add(self, code: str, cause: str, *, place: str = "", remedy: str = "", **evidence: Any) -> None:
+        self.findings.append(finding(code, cause, target=self.plan.name, place=place, remedy=remedy, required=self.plan.required, **evidence))
+
+
+def owed_modes(contract: Contract) -> tuple[str, ...]:
+    """The ways of running that every target owes."""
+    return (ALONE, *(f"batch_{size}" for size in dict.fromkeys(contract.golden.batches)))
+
+
+def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> Judged:
+    """Judge one target; whatever is missing leaves its cells unchecked and a finding that says why.
+
+    Args:
+        scene: what all targets share.
+        target: the target's plan and artifact.
+        known: findings of steps before the run that concern this target, such as its export.
+    """
+    bench = _Bench(scene, target, list(known))
+    _absence(bench)
+    name = f"run.{target.plan.name}"
+    stage = scene.stages.get(name)
+    if stage is not None:
+        bench.findings += stage_findings(stage, target=target.plan.name, required=target.plan.required)
+    answers = open_answers(stage, scene.run / scene.evidence.folders.get(name, f"stages/{name}"))
+    cells = _cells(bench, answers)
+    if answers is not None:
+        _preprocessing(bench)
+        _precision(bench, answers)
+        _machine_default(bench, answers)
+    return _row(bench, cells, answers, stage)
+
+
+def _absence(bench: _Bench) -> None:
+    """Why the target could not be run, or what the orchestrator saw of its artifact."""
+    plan = bench.plan
+    if plan.absent is not None:
+        bench.findings.append(from_observation(plan.absent, target=plan.name, required=plan.required))
+    bench.findings += [from_observation(o, target=plan.name, required=plan.required) for o in bench.target.problems]
+
+
+def _cells(bench: _Bench, answers: Answers | None) -> Cells:
+    reference, contract = bench.scene.reference, bench.scene.contract
+    modes = owed_modes(contract)
+    if answers is None or reference is None:
+        outputs = len(reference.answers.outputs) if reference else len(bench.scene.signature.outputs) if bench.scene.signature else 1
+        return Cells(unchecked=len(modes) * max(1, outputs) * len(bench.scene.evidence.golden.inputs))
+    if answers.result.repeats_equal is False:
+        bench.add("KP416", f"The target gave two answers to the same input; they differ by up to {answers.result.repeat_difference:.3g}.")
+    if fixed := fixed_batch(bench.target, answers):
+        modes = (ALONE, f"batch_{fixed}") if fixed > 1 else (ALONE,)
+    cells = judge_cells(
+        Question(
+            target=bench.plan.name,
+            required=bench.plan.required,
+            answers=answers,
+            reference=reference,
+            inputs=bench.scene.evidence.golden.inputs,
+            modes=modes,
+            tolerances=_tolerances(bench, answers, reference),
+            dtypes={spec.name: spec.dtype for spec in bench.scene.signature.outputs} if bench.scene.signature else {},
+            max_flips=contract.agreement.max_flips,
+        )
+    )
+    bench.findings += cells.findings
+    return cells
+
+
+def fixed_batch(target: TargetEvidence, answers: Answers) -> int | None:
+    """The only batch size that the target can have: its artifact's, or the one that the model's own signature fixes; None where it is free."""
+    if target.artifact is not None:
+        return target.artifact.batch
+    sizes = {spec.shape[0] for spec in answers.result.signature.inputs if spec.shape}
+    return next((size for size in sizes if size is not None), None)
+
+
+def _asked_precision(plan: TargetPlan) -> str:
+    """The dtype that the target's settings ask for; empty where the runtime may choose."""
+    settings = {**plan.chosen, **plan.settings}
+    for key, _ in RUNTIMES[plan.runtime].float32_settings:
+        if key in settings:
+            return ASKED.get(str(settings[key]).lower(), str(settings[key]))
+    return "" if plan.precision == "default" else "float32"
+
+
+def _tolerances(bench: _Bench, answers: Answers, reference: Reference) -> dict[str, Tolerance]:
+    asked = _asked_precision(bench.plan)
+    precision = precision_class(
+        bench.scene.model_dtypes | ({asked} if asked else set()), answers.result.effective_precision, "f32" if asked else "default"
+    )
+    return {output: tolerance_for(output, precision, bench.scene.contract.agreement, bench.table) for output in reference.answers.outputs}
+
+
+def _preprocessing(bench: _Bench) -> None:
+    """A target's own preprocessing against the reference's, tensor for tensor, before the network."""
+    from kpipe.preparation import tensors_of
+
+    if not bench.plan.inputs or bench.scene.evidence.golden.kind != "raw":
+        return  # tensors that came as tensors are nobody's preprocessing: KP602 says that it was not checked
+    exact = tolerance_for("", "float32", bench.scene.contract.agreement.model_copy(update={"tolerance": "default", "outputs": {}}), None)
+    try:
+        ours = tensors_of(bench.scene.run, bench.scene.evidence, bench.scene.stages, "prepare")
+        theirs = tensors_of(bench.scene.run, bench.scene.evidence, bench.scene.stages, f"prepare.{bench.plan.name}")
+    except (OSError, ValueError) as error:
+        bench.add("KP314", f"Prepared inputs can't be read back: {error}", place="prepare")
+        return
+    for name in dict.fromkeys((*ours, *(spec.name for spec in bench.plan.inputs))):
+        rows, other = ours.get(name), theirs.get(name)
+        if rows is None or other is None or len(other) != len(rows) or rows.absent or other.absent:
+            bench.add("KP314", f"Input '{name}' was not prepared for this target.", place=name)
+            continue
+        drifts = compare(rows, other, exact, frozenset({rows.dtype}))
+        if bad := [d for d in drifts if d.problem]:
+            worst = max(bad, key=lambda d: d.factor)
+            golden = bench.scene.evidence.golden.inputs[worst.index].id
+            cause = f"The target's own preprocessing of '{name}' differs from the reference's on {len(bad)} of {len(drifts)} inputs, worst on '{golden}': {_size(rows, other, worst.index)}, by up to {worst.max_abs:.3g}."
+            bench.add("KP106", cause, place=name, inputs=len(bad), worst_input=golden, max_abs=worst.max_abs)
+
+
+def _size(rows: object, other: object, index: int) -> str:
+    left, right = rows.shape(index), other.shape(index)  # type: ignore[attr-defined]
+    return f"shape {left}" if left == right else f"shape {right} instead of {left}"
+
+
+def _precision(bench: _Bench, answers: Answers) -> None:
+    """Nothing may be coarser than what was asked for, unless the model's own layers are."""
+    asked = _asked_precision(bench.plan)
+    effective = answers.result.effective_precision
+    if asked and not fine_enough(effective, bench.scene.model_dtypes | {asked}):
+        cause = f"The contract asks for {asked}; the runtime says that it computes in {effective or 'an unknown precision'}."
+        bench.add("KP307", cause, asked=asked, effective=effective)
+
+
+def fine_enough(effective: str, allowed: set[str]) -> bool:
+    """Whether no dtype of ``effective`` (``float16, float32 (declared)``) is coarser than the coarsest allowed one."""
+    dtypes = effective.removesuffix("(declared)").replace(",", " ").split()
+    floats = [dtype for dtype in dtypes if dtype in COARSER]
+    whole = [dtype for dtype in dtypes if WHOLE.fullmatch(dtype)]
+    limit = max((COARSER.index(dtype) for dtype in allowed if dtype in COARSER), default=-1)
+    return bool(dtypes) and len(floats) + len(whole) == len(dtypes) and all(COARSER.index(dtype) <= limit for dtype in floats)
+
+
+def _machine_default(bench: _Bench, answers: Answers) -> None:
+    """What this machine would have done without the settings that kpipe chose."""
+    plan, reference = bench.plan, bench.scene.reference
+    if not plan.chosen:
+        return
+    chosen = ", ".join(f"{key} = {value}" for key, value in plan.chosen.items())
+    bench.add(
+        "KP308",
+        f"The contract states no precision for '{plan.name}', so kpipe set {chosen}; production has to set it too.",
+        place=plan.name,
+        settings=dict(plan.chosen),
+    )
+    if reference is None or reference.decision is None:
+        return
+    if not answers.has(MACHINE_DEFAULT):
+        why = answers.result.failed.get(MACHINE_DEFAULT, "it was not run")
+        bench.add("KP308", f"What this machine does without {chosen} is not known: {why}.", place=plan.name)
+        return
+    spec = reference.decision
+    try:
+        default = answers.decisions(spec, MACHINE_DEFAULT)
+        scores = zip(reference.answers.rows(ALONE, spec.output), answers.rows(MACHINE_DEFAULT, spec.output), strict=True)
+        ties = [breaks_tie(spec, ours, theirs) for ours, theirs in scores]
+        flipped = [
+            golden.id
+            for golden, a, b, tie in zip(bench.scene.evidence.golden.inputs, reference.decisions, default, ties, strict=True)
+            if a.value != b.value and not tie
+        ]
+    except (OSError, ValueError, LookupError) as error:  # DecisionError among them
+        bench.add("KP308", f"What this machine does without {chosen} is not known: {error}", place=plan.name)
+        return
+    if flipped:
+        cause = f"Without {chosen} this machine's default decides otherwise on {len(flipped)} of {len(default)} inputs ({', '.join(flipped[:5])})."
+        bench.add("KP309", cause, place=plan.name, inputs=flipped[:50])
+
+
+def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvidence | None) -> Judged:
+    plan, result = bench.plan, answers.result if answers else None
+    timing = decode(TimingResult, stage.timing.data) if stage and stage.timing and stage.timing.data else None
+    if stage is not None and stage.timing_lost:
+        bench.add("KP417", f"The timed phase of '{plan.name}' gave no answer: {stage.timing_lost}.", place="timing")
+    if stage is not None and stage.timing is not None:
+        bench.findings += stage_findings_of_timing(stage, plan)
+    if timing is not None and answers is not None and bench.scene.reference is not None:
+        _timed_outputs(bench, timing)
+    load = _load(bench, result, stage)
+    model_only, end_to_end = (summarise(timing.model_only), summarise(timing.end_to_end)) if timing else (None, None)
+    peak = stage.result.peak_rss_bytes if stage and stage.result else None
+    size = bench.target.artifact.size if bench.target.artifact else None
+    if RUNTIMES[plan.runtime].artifact == "keras":
+        size = bench.scene.evidence.candidate_size
+    limits = check_limits(bench.table.limits, load=load, model_only=model_only, end_to_end=end_to_end, peak_bytes=peak, size_bytes=size)
+    _limit_findings(bench, limits)
+    counts = cells.counts()
+    status = _status(bench.findings, counts)
+    record = TargetRecord(
+        name=plan.name,
+        runtime=plan.runtime,
+        title=RUNTIMES[plan.runtime].title,
+        required=plan.required,
+        status=status,
+        reason=_reason(bench, status),
+        cells=counts,
+        artifact=_artifact(bench),
+        settings=dict(plan.settings),
+        chosen_settings=dict(plan.chosen),
+        effective_precision=result.effective_precision if result else "",
+        devices=result.devices if result else (),
+        facts=dict(result.facts) if result else {},
+        identity=stage.result.identity if stage and stage.result else None,
+        modes=result.modes if result else (),
+        modes_not_offered=result.not_offered if result else (),
+        drift=tuple(cells.drift),
+        flips=len({f.input for f in cells.flips if not f.tie}),
+        ties=len({f.input for f in cells.flips if f.tie}),
+        load=load,
+        latency=model_only,
+        end_to_end=end_to_end,
+        peak_rss_bytes=peak,
+        limits=limits,
+    )
+    return Judged(record, tuple(bench.findings), tuple(cells.flips))
+
+
+def stage_findings_of_timing(stage: StageEvidence, plan: TargetPlan) -> list[Finding]:
+    """Findings of the timed phase; a failure there leaves times unknown, not numbers."""
+    assert stage.timing is not None
+    findings = [from_observation(o, target=plan.name, required=plan.required) for o in stage.timing.observations]
+    if stage.timing.failure is not None:
+        cause = f"The timed phase failed: {stage.timing.failure.type}: {stage.timing.failure.message[:300]}"
+        findings.append(finding("KP311", cause, target=plan.name, place="timing", required=plan.required))
+    return findings
+
+
+def _timed_outputs(bench: _Bench, timing: TimingResult) -> None:
+    """A runtime that is fast because it is wrong fails; so does one that decodes other tensors."""
+    reference = bench.scene.reference
+    for kind, latency in (("model only", timing.model_only), ("end to end", timing.end_to_end)):
+        if latency is None:
+            continue
+        if latency.compared != len(latency.seconds):
+            bench.add(
+                "KP412",
+                f"Of {len(latency.seconds)} timed calls ({kind}) only {latency.compared} outputs were compared; the times are void.",
+                place=kind,
+            )
+        if not latency.worst_relative <= _noise(bench):
+            bench.add(
+                "KP412",
+                f"A timed call ({kind}) differs from the same input's earlier answer by {latency.worst_difference:.3g} ({latency.worst_relative:.3g} of its scale).",
+                place=kind,
+                difference=latency.worst_difference,
+            )
+    if timing.tensor_mismatches and reference is not None:
+        names = ", ".join(timing.tensor_mismatches[:5])
+        bench.add(
+            "KP109",
+            f"In this target's process {len(timing.tensor_mismatches)} raw inputs become another tensor than the prepared one ({names}).",
+            place=names,
+        )
+
+
+def _noise(bench: _Bench) -> float:
+    """How far a timed output may be from the same input's alone output, relative to its scale: the tolerance where it is largest."""
+    assert bench.scene.reference is not None
+    precision = precision_class(bench.scene.model_dtypes, "", "f32")
+    tolerances = (tolerance_for(o, precision, bench.scene.contract.agreement, bench.table) for o in bench.scene.reference.answers.outputs)
+    return max((t.atol + t.rtol for t in tolerances), default=0.0)
+
+
+def _load(bench: _Bench, result: RunResult | None, stage: StageEvidence | None) -> LoadRecord | None:
+    """The quiet load where one was measured, else the one of the agreement run, marked shared if it was."""
+    quiet = bench.scene.stages.get(f"load.{bench.plan.name}")
+    if quiet is not None and quiet.result is not None and quiet.result.data:
+        load = decode(RunResult, quiet.result.data).load
+        return LoadRecord(load.import_s, load.load_s, load.first_s, shared=quiet.shared)
+    if result is None or stage is None:
+        return None
+    return LoadRecord(result.load.import_s, result.load.load_s, result.load.first_s, shared=True)
+
+
+def _limit_findings(bench: _Bench, limits: tuple[LimitCheck, ...]) -> None:
+    codes = {"load_s": "KP501", "peak_mib": "KP503", "size_mib": "KP504"}
+    for check in limits:
+        if check.value is None:
+            bench.add(
+                "KP505",
+                f"Limit {check.name} = {check.limit:g} {check.unit} could not be checked: it was not measured, or too few calls support it.",
+                place=check.name,
+            )
+        elif not check.ok:
+            bench.add(
+                codes.get(check.name, "KP502"),
+                f"{check.name} is {check.value:.4g} {check.unit}; the contract allows {check.limit:g}.",
+                place=check.name,
+                value=check.value,
+                limit=check.limit,
+            )
+
+
+def _status(findings: list[Finding], cells: CellCounts) -> CellStatus:
+    errors = [f for f in _as_required(findings) if f in failing(_as_required(findings))]
+    if cells.failed or errors:
+        return CellStatus.FAIL
+    if cells.unchecked or unchecking(_as_required(findings)) or not cells.passed:
+        return CellStatus.UNCHECKED
+    return CellStatus.PASS
+
+
+def _as_required(findings: list[Finding]) -> list[Finding]:
+    """The same findings as if the target counted: a target's own status doesn't depend on whether it is required."""
+    from dataclasses import replace
+
+    return [replace(f, required=True) for f in findings]
+
+
+def _reason(bench: _Bench, status: CellStatus) -> str:
+    ranked = _as_required(bench.findings)
+    pool = failing(ranked) if status is CellStatus.FAIL else unchecking(ranked) if status is CellStatus.UNCHECKED else []
+    if pool:
+        return f"{pool[0].code}: {pool[0].cause}"
+    if status is not CellStatus.PASS:
+        return _why_unchecked(bench) if status is CellStatus.UNCHECKED else "see the findings"
+    remarks = [f"{f.code}: {f.cause}" for f in bench.findings if f.code in {"KP209", "KP212"}]
+    return remarks[0] if remarks else "agrees"
+
+
+def _why_unchecked(bench: _Bench) -> str:
+    ran = f"run.{bench.plan.name}" in bench.scene.stages
+    if ran and bench.scene.reference is None:
+        return "it ran, but there is no reference to compare with"
+    return "not run: the run was refused or stopped before" if not ran else "not all cells could be checked"
+
+
+def _artifact(bench: _Bench) -> ArtifactRecord | None:
+    artifact = bench.target.artifact
+    if artifact is None:
+        return None
+    path = Path(artifact.path)
+    shown = path.relative_to(bench.scene.run) if path.is_relative_to(bench.scene.run) else path
+    return ArtifactRecord(
+        format=artifact.format,
+        path=str(shown),
+        sha256=artifact.sha256,
+        size=artifact.size,
+        provided=bool(bench.plan.provided),
+        repairs=artifact.repairs,
+        versions=dict(artifact.versions),
+        signature=artifact.signature,
+        ops=dict(artifact.ops),
+        fixed_batch=artifact.batch,
+    )

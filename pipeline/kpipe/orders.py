@@ -1,0 +1,131 @@
+"""The jobs of a validation, as plain values. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kpipe.contract import Contract
+from kpipe.golden import GoldenSet
+from kpipe.times import calls_needed
+from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.protocol import (
+    Artifact,
+    DecisionSpec,
+    ExportJob,
+    GoldenItem,
+    InputSpec,
+    PrepareJob,
+    PrepareResult,
+    RunJob,
+    Signature,
+    TimingPlan,
+    Trust,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kpipe.contract import LimitsTable
+    from kpipe.evidence import TargetPlan
+
+REPEATS = 1
+"""How many times the reference answers everything again."""
+
+
+def golden_items(golden: GoldenSet) -> tuple[GoldenItem, ...]:
+    """The golden set as workers read it."""
+    return tuple(GoldenItem(g.id, dict(g.files), dict(g.sha256)) for g in golden.inputs)
+
+
+def prepare_job(golden: GoldenSet, specs: tuple[InputSpec, ...]) -> PrepareJob:
+    """Decode and preprocess by ``specs``; arrays are taken as they are."""
+    if golden.kind != "raw":
+        specs = tuple(InputSpec(name=name, decode="array") for name in golden.inputs[0].files)
+    return PrepareJob(items=golden_items(golden), inputs=specs)
+
+
+def needed_formats(plans: Iterable[TargetPlan]) -> tuple[str, ...]:
+    """What has to be exported for the targets that can run; the IR is converted from the SavedModel."""
+    wanted = {RUNTIMES[plan.runtime].artifact for plan in plans if plan.absent is None and not plan.provided}
+    if "openvino_ir" in wanted:
+        wanted.add("saved_model")
+    return tuple(name for name in ("saved_model", "litert", "onnx") if name in wanted)
+
+
+def export_job(model: str, trust: Trust, formats: tuple[str, ...], out: str, contract: Contract) -> ExportJob:
+    """Reload on TensorFlow and export; with no format it is the proof that the model reloads."""
+    return ExportJob(
+        model=model, trust=trust, formats=formats, out=out, allow_select_tf=contract.export.allow_select_tf, repairs=contract.export.repairs
+    )
+
+
+def timing_plan(contract: Contract, limits: LimitsTable, *, raw: bool) -> TimingPlan:
+    """How many calls to time: what the contract says, and at least what its percentile limits need."""
+    model, whole = calls_needed(limits)
+    table = contract.timing
+    return TimingPlan(calls=max(table.calls, model), end_to_end_calls=max(table.end_to_end_calls, whole) if raw else 0, max_seconds=table.max_seconds)
+
+
+@dataclass(frozen=True)
+class Common:
+    """What the run jobs of all targets share."""
+
+    model: str
+    sha256: str
+    trust: Trust
+    contract: Contract
+    golden: GoldenSet
+    specs: tuple[InputSpec, ...]
+    decision: DecisionSpec | None
+    cache: str
+
+
+def _job(common: Common, plan: TargetPlan, prepared: PrepareResult, tensors: str) -> RunJob:
+    """The candidate itself on a Keras backend; what every other run job is made from."""
+    return RunJob(
+        runtime=plan.runtime,
+        artifact=common.model,
+        trust=common.trust,
+        signature=None,
+        binding=None,
+        tensors=tensors,
+        names=prepared.names,
+        rows=prepared.rows,
+        batches=tuple(dict.fromkeys(common.contract.golden.batches)),
+        cache=common.cache,
+        sha256=common.sha256,
+    )
+
+
+def reference_job(common: Common, plan: TargetPlan, prepared: PrepareResult, tensors: str, *, forced: bool) -> RunJob:
+    """The candidate on its own backend: twice, and with ``training`` unset where a layer is forced into training mode."""
+    job = _job(common, plan, prepared, tensors)
+    return replace(job, probe_training_unset=forced, repeat=REPEATS, timing=TimingPlan(calls=0, end_to_end_calls=0))
+
+
+def run_job(
+    common: Common,
+    plan: TargetPlan,
+    limits: LimitsTable,
+    prepared: PrepareResult,
+    tensors: str,
+    artifact: Artifact | None,
+    signature: Signature | None,
+) -> RunJob:
+    """One target's work; ``artifact`` is None where it runs the ``.keras`` file itself."""
+    raw = common.golden.kind == "raw"
+    job = replace(
+        _job(common, plan, prepared, tensors),
+        settings=dict(plan.settings),
+        chosen=dict(plan.chosen),
+        probe_default=bool(plan.chosen),
+        threads=plan.threads,
+        items=golden_items(common.golden) if raw else (),
+        inputs=(plan.inputs or common.specs) if raw else (),
+        decision=common.decision,
+        timing=timing_plan(common.contract, limits, raw=raw),
+    )
+    if artifact is None:
+        return job
+    return replace(job, artifact=artifact.path, signature=signature, binding=artifact.binding, fixed_batch=artifact.batch, sha256=artifact.sha256)

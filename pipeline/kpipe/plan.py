@@ -1,0 +1,152 @@
+"""From a contract to a list of targets. Pure: what is installed is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.specifiers import SpecifierSet
+
+from kpipe.contract import Contract, LoadedContract, TargetTable
+from kpipe.errors import UsageError, nearest
+from kpipe.evidence import TargetPlan
+from kpipe_stages.catalog import RUNTIMES, Runtime
+from kpipe_stages.protocol import InputSpec, Observation
+
+if TYPE_CHECKING:
+    from kpipe.contract import InputTable
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python and the distributions that it holds."""
+
+    path: str
+    versions: Mapping[str, str]
+    """Distribution name to version, of the ones in the catalog."""
+    problem: str = ""
+    """Why it can't be used at all."""
+
+
+def default_targets(here: Interpreter) -> dict[str, TargetTable]:
+    """Every installed runtime, where the contract names no target."""
+    return {
+        name: TargetTable(required=row.required_by_default)
+        for name, row in RUNTIMES.items()
+        if row.default_target and not missing_distributions(row, here)
+    }
+
+
+def plan_targets(loaded: LoadedContract, here: Interpreter, others: Mapping[str, Interpreter], only: tuple[str, ...]) -> tuple[TargetPlan, ...]:
+    """Resolve every target of the contract.
+
+    Args:
+        loaded: the contract.
+        here: the interpreter that runs kpipe.
+        others: the interpreters that targets name, by the path as written.
+        only: ``--target``; empty for all.
+
+    Raises:
+        UsageError: ``--target`` names one that isn't there, or no target is left.
+    """
+    tables = loaded.contract.targets or default_targets(here)
+    if unknown := [name for name in only if name not in tables]:
+        raise UsageError(f"--target {unknown[0]}: no such target{nearest(unknown[0], list(tables))}; there are {', '.join(tables) or 'none'}.")
+    if not tables:
+        raise UsageError(
+            "no runtime is installed, so there is no target to check. Install one, e.g. pip install 'keras-kpipe[all]'; 'kpipe targets' lists them."
+        )
+    return tuple(_plan(name, table, loaded, others[table.python] if table.python else here, only) for name, table in tables.items())
+
+
+def plan_reference(contract: Contract, here: Interpreter) -> TargetPlan:
+    """The candidate on the backend that trained it."""
+    row = RUNTIMES[contract.model.backend]
+    missing = missing_distributions(row, here)
+    return TargetPlan(
+        name="reference",
+        runtime=row.name,
+        required=True,
+        settings={},
+        chosen={},
+        precision="f32",
+        threads=0,
+        python=here.path,
+        provided="",
+        inputs=(),
+        quiet_load=False,
+        absent=_not_installed(row, missing, here) if missing else None,
+    )
+
+
+def input_specs(tables: Mapping[str, InputTable]) -> tuple[InputSpec, ...]:
+    """The contract's ``[inputs]`` as workers read them."""
+    return tuple(
+        InputSpec(name=name, decode=table.decode, steps=tuple(_lists(step) for step in table.steps), dtype=table.dtype)
+        for name, table in tables.items()
+    )
+
+
+def _lists(step: dict[str, object]) -> dict[str, object]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in step.items()}
+
+
+def _plan(name: str, table: TargetTable, loaded: LoadedContract, interpreter: Interpreter, only: tuple[str, ...]) -> TargetPlan:
+    row = RUNTIMES[table.runtime or name]
+    chosen = {key: value for key, value in row.float32_settings if table.precision == "f32" and key not in table.settings}
+    required = row.required_by_default if table.required is None else table.required
+    own = {**loaded.contract.inputs, **table.inputs} if table.inputs else {}
+    return TargetPlan(
+        name=name,
+        runtime=row.name,
+        required=required,
+        settings=dict(table.settings),
+        chosen=chosen,
+        precision=table.precision,
+        threads=table.threads,
+        python=interpreter.path,
+        provided=str(loaded.resolve(table.artifact)) if table.artifact else "",
+        inputs=input_specs(own),
+        quiet_load=table.limits.load_s is not None,
+        absent=_absent(name, row, table, interpreter, only),
+    )
+
+
+def missing_distributions(row: Runtime, interpreter: Interpreter) -> list[str]:
+    """What the runtime needs and the interpreter lacks."""
+    return [name for name in row.distributions if name not in interpreter.versions]
+
+
+def _absent(name: str, row: Runtime, table: TargetTable, interpreter: Interpreter, only: tuple[str, ...]) -> Observation | None:
+    if only and name not in only:
+        return Observation("KP312", f"Target '{name}' was left out by --target.", "Run without --target before release.", name)
+    if interpreter.problem:
+        return Observation(
+            "KP301",
+            f"The interpreter {interpreter.path} of target '{name}' can't be used: {interpreter.problem}.",
+            "Correct the target's python.",
+            name,
+        )
+    if missing := missing_distributions(row, interpreter):
+        return _not_installed(row, missing, interpreter)
+    version = interpreter.versions[row.distributions[0]]
+    if table.version and not SpecifierSet(table.version).contains(version, prereleases=True):
+        return Observation(
+            "KP302",
+            f"Target '{name}' asks for {row.distributions[0]} {table.version}, and {interpreter.path} holds {version}.",
+            f'Install {row.distributions[0]}{table.version}, or name an interpreter that has it (python = "...").',
+            name,
+            {"wanted": table.version, "found": version},
+        )
+    return None
+
+
+def _not_installed(row: Runtime, missing: list[str], interpreter: Interpreter) -> Observation:
+    return Observation(
+        "KP301",
+        f"{row.title} needs {' and '.join(missing)}, which {interpreter.path} does not have.",
+        f"Install it: pip install 'keras-kpipe[{row.extra}]'.",
+        row.name,
+        {"missing": missing, "extra": row.extra},
+    )

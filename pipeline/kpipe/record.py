@@ -1,0 +1,331 @@
+"""``run.json``: the one versioned document that every report, ``kpipe judge`` and later sign-off read.
+
+Floats that are not finite are written as strings (`kpipe_stages.codec`). A field is only ever added; `SCHEMA_VERSION` says which.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from kpipe.findings import Finding
+from kpipe_stages.protocol import Identity, Signature
+
+SCHEMA_VERSION = 1
+
+
+class Verdict(enum.StrEnum):
+    """The answer to the one question."""
+
+    PASS = "PASS"  # noqa: S105 - a verdict, not a password
+    FAIL = "FAIL"
+    INCOMPLETE = "INCOMPLETE"
+
+
+class CellStatus(enum.StrEnum):
+    """What became of one cell."""
+
+    PASS = "pass"  # noqa: S105 - as above
+    FAIL = "fail"
+    UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True)
+class CellCounts:
+    """Cells of one target, by status."""
+
+    passed: int = 0
+    failed: int = 0
+    unchecked: int = 0
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """``|target - reference| <= atol * scale + rtol * |reference|``, scale being the output's largest magnitude on that input."""
+
+    rtol: float
+    atol: float
+    source: str
+    """``contract``, or the precision class whose default it is."""
+    numeric: bool = True
+    """False where only decisions are judged."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Agreement of one output of one target in one way of running, over all golden inputs."""
+
+    output: str
+    mode: str
+    """``alone``, ``batch_3``, ...; ``batch_3 vs alone`` for the target against itself."""
+    cells: CellCounts
+    tolerance: Tolerance
+    max_abs: float
+    """Largest absolute difference, in output units."""
+    max_rel: float
+    """Largest difference relative to the scale of the output on that input."""
+    rms: float
+    """Root mean square of the differences of the worst input."""
+    cosine: float
+    """Smallest cosine similarity of any input's output."""
+    max_ulp: float
+    """Largest distance in units in the last place (float32 spacing at the reference)."""
+    worst_input: str
+    """Id of the golden input with the largest drift relative to what is allowed."""
+    worst_element: tuple[int, ...]
+    """Index of the worst element in that input's output."""
+    worst_pair: tuple[float, float]
+    """Reference and target at that element."""
+    smallest_factor: float
+    """By how much the tolerance could be multiplied and still pass: above 1 means it failed. The smallest tolerance that passes is this times ``tolerance``."""
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A target's decision differs from the reference's."""
+
+    target: str
+    mode: str
+    input: str
+    slice: str
+    reference: str
+    """The reference's decision."""
+    got: str
+    expected: str | None
+    label: str | None
+    margin: float
+    """How far the reference's decision is from flipping, in output units."""
+    drift: float
+    """Largest absolute difference of the decision's output on this input."""
+    reference_scores: tuple[float, ...]
+    target_scores: tuple[float, ...]
+    tie: bool
+    """The reference's own scores are tied on this input."""
+    required: bool
+    score_indices: tuple[int, ...] = ()
+    """Flat positions of the scores that are kept: all, or the largest of either side."""
+
+
+@dataclass(frozen=True)
+class Percentile:
+    """One latency percentile; only those that the sample supports are there."""
+
+    p: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LatencyRecord:
+    """A warm latency sample, summed up."""
+
+    calls: int
+    warmup_calls: int
+    stable: bool
+    percentiles: tuple[Percentile, ...]
+    mean_s: float
+    histogram: tuple[float, ...] = ()
+    """The calls, seconds, sorted, thinned to at most 400 for the plot."""
+
+
+@dataclass(frozen=True)
+class LoadRecord:
+    """Cold load in a fresh process, seconds."""
+
+    import_s: float
+    load_s: float
+    first_s: float
+    shared: bool
+    """Another process ran on the machine at the time."""
+
+
+@dataclass(frozen=True)
+class LimitCheck:
+    """One limit of the contract against what was measured."""
+
+    name: str
+    limit: float
+    value: float | None
+    """None: it could not be measured."""
+    unit: str
+    ok: bool
+
+
+@dataclass(frozen=True)
+class ArtifactRecord:
+    """The file or folder that was judged."""
+
+    format: str
+    path: str
+    """Relative to the run folder, or absolute for one that was handed in."""
+    sha256: str
+    size: int
+    provided: bool
+    repairs: tuple[str, ...]
+    versions: dict[str, str]
+    signature: Signature | None
+    ops: dict[str, int]
+    fixed_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class TargetRecord:
+    """One target, checked or not. The reference has one too."""
+
+    name: str
+    runtime: str
+    title: str
+    required: bool
+    status: CellStatus
+    reason: str
+    """One line: why it failed or is unchecked; what is worth knowing where it passed."""
+    cells: CellCounts
+    artifact: ArtifactRecord | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    chosen_settings: dict[str, Any] = field(default_factory=dict)
+    """Settings that kpipe added."""
+    effective_precision: str = ""
+    devices: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    identity: Identity | None = None
+    modes: tuple[str, ...] = ()
+    modes_not_offered: tuple[str, ...] = ()
+    drift: tuple[Drift, ...] = ()
+    flips: int = 0
+    ties: int = 0
+    load: LoadRecord | None = None
+    latency: LatencyRecord | None = None
+    """Model only."""
+    end_to_end: LatencyRecord | None = None
+    """Raw file to decision."""
+    peak_rss_bytes: int | None = None
+    limits: tuple[LimitCheck, ...] = ()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The file under validation."""
+
+    path: str
+    sha256: str
+    size: int
+    keras_version: str = ""
+    model_class: str = ""
+    model_name: str = ""
+    parameters: int = 0
+    layers: int = 0
+    signature: Signature | None = None
+
+
+@dataclass(frozen=True)
+class GoldenRow:
+    """One golden input as reports show it."""
+
+    id: str
+    file: str
+    """Path as the manifest gives it; empty for arrays and synthetic inputs."""
+    slice: str
+    chosen: str
+    label: str | None
+    expected: str | None
+    decision: str
+    """The reference's."""
+    margin: float
+    scores: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class GoldenSummary:
+    """What the inputs are and what they can prove."""
+
+    kind: str
+    """``raw``, ``arrays`` (already preprocessed) or ``synthetic``."""
+    path: str
+    manifest_sha256: str
+    count: int
+    sampled: int
+    mined: int
+    slices: dict[str, int]
+    classes: dict[str, int]
+    """Reference decisions and how often each was seen."""
+    flip_rate_bound: float | None
+    """The flip rate that zero flips in the sampled inputs can exclude at ``confidence``: ``1 - (1 - confidence) ** (1 / n)``."""
+    confidence: float
+    rows: tuple[GoldenRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class DecisionRecord:
+    """The decision rule in force."""
+
+    rule: str
+    output: str
+    detail: str
+    inferred: bool
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """One worker process."""
+
+    name: str
+    outcome: str
+    """``ok``, ``failed``, ``crashed``, ``timed out``, ``out of memory``, ``not started``, ``reused``."""
+    begin_s: float
+    end_s: float
+    """Since the run began."""
+    peak_rss_bytes: int
+    log: str
+    """Relative to the run folder."""
+    steps: dict[str, float] = field(default_factory=dict)
+    """Seconds per step, where the stage tells."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where the run took place."""
+
+    kpipe: str
+    python: str
+    platform: str
+    cpu: str
+    cpu_features: tuple[str, ...]
+    cores: int
+    memory_bytes: int
+    versions: dict[str, str]
+    load_average: float
+
+
+@dataclass(frozen=True)
+class ContractRef:
+    """Which contract was used."""
+
+    source: str
+    """Path as given; ``inferred`` where there was none."""
+    sha256: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The whole of one validation."""
+
+    schema_version: int
+    run_id: str
+    started: str
+    """ISO 8601, UTC."""
+    wall_s: float
+    verdict: Verdict
+    headline: str
+    """One sentence that says why."""
+    caveats: tuple[str, ...]
+    """What this verdict does not prove; shown first in every report."""
+    candidate: Candidate
+    contract: ContractRef
+    golden: GoldenSummary
+    decision: DecisionRecord | None
+    reference: TargetRecord | None
+    targets: tuple[TargetRecord, ...]
+    findings: tuple[Finding, ...]
+    flips: tuple[Flip, ...]
+    stages: tuple[StageRecord, ...]
+    environment: Environment

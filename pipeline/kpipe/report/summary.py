@@ -1,0 +1,160 @@
+"""What all reports say alike: a row a target, findings in order, and where a record contradicts itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kpipe.codes import UNCHECKED_CODES
+from kpipe.findings import Finding, Severity
+from kpipe.record import CellStatus, Drift, LatencyRecord, RunRecord, TargetRecord, Verdict
+from kpipe.report import text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+WORDS = {CellStatus.PASS: "PASS", CellStatus.FAIL: "FAIL", CellStatus.UNCHECKED: "UNCHECKED"}
+
+_SEVERITY_ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+
+
+@dataclass(frozen=True)
+class TargetRow:
+    """One target as a table shows it; every field is text, `text.ABSENT` where nothing was measured."""
+
+    name: str
+    title: str
+    status: CellStatus
+    word: str
+    required: bool
+    drift: str
+    """Largest absolute difference of the worst output."""
+    used: str
+    """Share of the tolerance that it used up."""
+    flips: str
+    ties: int
+    load: str
+    p50: str
+    p90: str
+    size: str
+    reason: str
+    cells: str
+
+
+def status_of(target: TargetRecord) -> CellStatus:
+    """The target's status, except that a pass without one passed cell is unchecked: zero cells are not a pass."""
+    if target.status is CellStatus.PASS and target.cells.passed == 0:
+        return CellStatus.UNCHECKED
+    return target.status
+
+
+def worst_drift(target: TargetRecord) -> Drift | None:
+    """The output and mode that used up most of its tolerance; one that isn't judged by numbers counts last."""
+    return max(target.drift, key=lambda d: (d.tolerance.numeric, text.badness(d.smallest_factor), text.badness(d.max_abs)), default=None)
+
+
+def percentile(latency: LatencyRecord | None, p: float) -> float | None:
+    """Seconds at percentile ``p`` where the sample supports it."""
+    return next((q.seconds for q in latency.percentiles if q.p == p), None) if latency else None
+
+
+def target_row(target: TargetRecord, *, decided: bool = True) -> TargetRow:
+    """Turn one target into its row.
+
+    Args:
+        target: the target or the reference.
+        decided: a decision rule is in force. Without one nobody looked for flips, and 0 would claim that decisions agree.
+    """
+    status = status_of(target)
+    worst = worst_drift(target)
+    cells = target.cells
+    compared = bool(target.flips or (decided and (target.drift or cells.passed)))
+    return TargetRow(
+        name=text.clean(target.name),
+        title=text.clean(target.title),
+        status=status,
+        word=WORDS[status],
+        required=target.required,
+        drift=text.number(worst.max_abs) if worst else text.ABSENT,
+        used=(text.share(worst.smallest_factor) if worst.tolerance.numeric else "not judged") if worst else text.ABSENT,
+        flips=str(target.flips) if compared else text.ABSENT,
+        ties=target.ties,
+        load=text.seconds(target.load.import_s + target.load.load_s + target.load.first_s if target.load else None),
+        p50=text.seconds(percentile(target.latency, 50)),
+        p90=text.seconds(percentile(target.latency, 90)),
+        size=text.size(target.artifact.size if target.artifact else None),
+        reason=text.clean(target.reason) or ("no cell was checked" if status is CellStatus.UNCHECKED else ""),
+        cells=f"{cells.passed:,} pass, {cells.failed:,} fail, {cells.unchecked:,} unchecked",
+    )
+
+
+def rows(record: RunRecord) -> list[TargetRow]:
+    """One row a target, in the record's order."""
+    return [target_row(target, decided=record.decision is not None) for target in record.targets]
+
+
+def status_counts(record: RunRecord) -> dict[CellStatus, int]:
+    """Required targets by status."""
+    counts = Counter(status_of(t) for t in record.targets if t.required)
+    return {status: counts[status] for status in CellStatus}
+
+
+def by_severity(findings: Iterable[Finding]) -> dict[Severity, list[Finding]]:
+    """Errors, warnings, notes; in each the ones about required targets first, then by code and target."""
+    ordered = sorted(findings, key=lambda f: (not f.required, f.code, f.target, f.place))
+    return {severity: [f for f in ordered if f.severity is severity] for severity in _SEVERITY_ORDER}
+
+
+def drift_passes(drift: Drift) -> bool:
+    """Every cell of this comparison was checked and passed, there was at least one, and the factor says the same (NaN does not)."""
+    numbers_agree = drift.smallest_factor <= 1 or not drift.tolerance.numeric
+    return drift.cells.passed > 0 and drift.cells.failed == 0 and drift.cells.unchecked == 0 and numbers_agree
+
+
+def contradictions(record: RunRecord) -> tuple[str, ...]:
+    """Where a record that says PASS holds something that is none. A report must not be greener than its cells.
+
+    The verdict is not this module's to give; but a fault in the code that gave it must not pass through a report unseen.
+    """
+    if record.verdict is not Verdict.PASS:
+        return ()
+    required = [t for t in record.targets if t.required]
+    problems = [] if required else ["the verdict is PASS and there is no required target"]
+    problems += [problem for target in required for problem in _unfit(target)]
+    optional = {t.name for t in record.targets if not t.required}
+    for finding in record.findings:
+        about_required = finding.required and finding.target not in optional
+        if about_required and (finding.severity is Severity.ERROR or finding.code in UNCHECKED_CODES):
+            problems.append(f"the verdict is PASS and there is {text.clean(finding.code)} on {text.clean(finding.target) or 'the run'}")
+    return tuple(dict.fromkeys(problems))
+
+
+def _unfit(target: TargetRecord) -> list[str]:
+    """Why this target can't be part of a PASS."""
+    name = text.clean(target.name)
+    if target.status is not CellStatus.PASS:
+        return [f"the verdict is PASS and the required target {name} is {target.status}"]
+    problems = []
+    if target.cells.passed == 0 or target.cells.failed or target.cells.unchecked:
+        problems.append(f"{name} is marked pass and its cells are: {target_row(target).cells}")
+    problems += [
+        f"{name} is marked pass and output {text.clean(d.output)} in mode {text.clean(d.mode)} is not" for d in target.drift if not drift_passes(d)
+    ]
+    problems += [f"{name} is marked pass and the limit {text.clean(limit.name)} is not kept" for limit in target.limits if not limit.ok]
+    return problems
+
+
+def warnings_first(record: RunRecord) -> tuple[str, ...]:
+    """What a reader must see beside the verdict: contradictions, then caveats."""
+    return tuple(f"This record contradicts itself: {p}. Don't trust the verdict; report it." for p in contradictions(record)) + record.caveats
+
+
+def place_of(finding: Finding) -> str:
+    """The finding's place, unless it only repeats the target."""
+    return "" if finding.place == finding.target else finding.place
+
+
+def trusted(record: RunRecord) -> bool:
+    """The record says PASS and nothing in it speaks against that."""
+    return record.verdict is Verdict.PASS and not contradictions(record)

@@ -1,0 +1,148 @@
+"""What was asked for, resolved and checked before a process is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kpipe.contract import CONTRACT_NAME, Contract, LoadedContract, load_contract
+from kpipe.errors import GoldenError, UsageError
+from kpipe.golden import GoldenSet, array_golden_set, load_golden_folder, sha256_of
+from kpipe_stages.protocol import Observation, Trust
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Request:
+    """One validation, as asked for."""
+
+    model: Path
+    contract: Path | None = None
+    golden: Path | None = None
+    targets: tuple[str, ...] = ()
+    custom_objects: tuple[Path, ...] = ()
+    out: Path | None = None
+    jobs: int | None = None
+    resume: bool = False
+    cache: str | None = None
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The request with its files found."""
+
+    request: Request
+    given: Path
+    """The model as the user named it."""
+    loaded: LoadedContract
+    golden: GoldenSet | None
+    """None: synthetic inputs, made once the signature is known."""
+    trust: Trust
+    sha256: str
+    size: int
+    refusals: tuple[Observation, ...] = field(default=())
+    """Found before anything ran."""
+
+
+def resolve(request: Request, *, golden: bool = True) -> Resolved:
+    """Find and check the files of a request.
+
+    Raises:
+        UsageError: no such model or custom-object file.
+        ContractError: the contract can't be used.
+        GoldenError: the golden set can't be used, or is empty.
+    """
+    model = _existing(request.model, "model")
+    loaded = _contract(request)
+    found = _golden(request, loaded) if golden else None
+    digest = sha256_of(model)
+    return Resolved(
+        request=replace(request, model=model),
+        given=request.model,
+        loaded=loaded,
+        golden=found,
+        trust=_trust(request, loaded),
+        sha256=digest,
+        size=model.stat().st_size,
+        refusals=tuple(_refusals(loaded.contract, digest, found)) if golden else (),
+    )
+
+
+def _existing(path: Path, what: str) -> Path:
+    if path.is_dir():
+        raise UsageError(f"{what} {path} is a folder. Expected a file such as model.keras.")
+    if not path.exists():
+        raise UsageError(f"{what} {path} does not exist. Check the path.")
+    try:
+        with path.open("rb"):
+            return path.resolve()
+    except OSError as error:
+        raise UsageError(f"{what} {path} can't be read: {error.strerror}.") from error
+
+
+def _contract(request: Request) -> LoadedContract:
+    """The contract named, else the one beside the model, else an empty one."""
+    if request.contract is not None:
+        return load_contract(request.contract)
+    beside = request.model.parent / CONTRACT_NAME
+    if beside.is_file():
+        return load_contract(beside)
+    return LoadedContract(Contract(), "inferred", "", request.model.resolve().parent)
+
+
+def _golden(request: Request, loaded: LoadedContract) -> GoldenSet | None:
+    written = loaded.contract.golden.path
+    path = request.golden or (loaded.resolve(written) if written else None)
+    if path is None:
+        return None
+    if path.is_dir():
+        if not loaded.contract.inputs:
+            raise GoldenError(
+                f"golden set {path} holds raw files, and the contract has no [inputs] that say how they become tensors. 'kpipe init' writes them."
+            )
+        return load_golden_folder(path.resolve(), tuple(loaded.contract.inputs), str(request.golden or written))
+    if not path.is_file():
+        raise GoldenError(
+            f"golden set {path} does not exist. Expected a folder with manifest.toml, or an .npz of arrays named as the model's inputs."
+        )
+    return load_arrays(path)
+
+
+def load_arrays(path: Path) -> GoldenSet:
+    """A golden set from an ``.npz``; only its headers are read here.
+
+    Raises:
+        GoldenError: it isn't a sound ``.npz``, or has no rows.
+    """
+    from kpipe_stages.npz import npz_header
+    from kpipe_stages.preprocessing.errors import PreprocessError
+
+    try:
+        header = npz_header(path)
+    except PreprocessError as error:
+        raise GoldenError(f"golden inputs {path} can't be used: {error}") from error
+    return array_golden_set(path, {name: (tuple(shape), str(dtype)) for name, (shape, dtype) in header.items()}, sha256_of(path))
+
+
+def _trust(request: Request, loaded: LoadedContract) -> Trust:
+    table = loaded.contract.model
+    files: Sequence[Path] = [*(loaded.resolve(name) for name in table.custom_objects), *request.custom_objects]
+    return Trust(
+        custom_objects=tuple(dict.fromkeys(str(_existing(path, "custom-object file")) for path in files)),
+        allow_modules=table.allow_modules,
+        allow_lambda=table.allow_lambda,
+    )
+
+
+def _refusals(contract: Contract, digest: str, golden: GoldenSet | None) -> list[Observation]:
+    refusals = []
+    if contract.model.sha256 and contract.model.sha256 != digest:
+        refusals.append(Observation("KP011", f"The candidate's SHA-256 is {digest}; the contract names {contract.model.sha256}.", "", "model.sha256"))
+    wanted = contract.golden.manifest_sha256
+    if wanted and (golden is None or golden.manifest_sha256 != wanted):
+        found = golden.manifest_sha256 if golden else "none: there is no golden set"
+        refusals.append(Observation("KP105", f"The manifest's SHA-256 is {found}; the contract names {wanted}.", "", "golden.manifest_sha256"))
+    return refusals

@@ -1,0 +1,138 @@
+"""The run folder: made, found again, written atomically."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from kpipe.errors import RunFolderError
+from kpipe.evidence import EVIDENCE_VERSION, Evidence
+from kpipe.record import SCHEMA_VERSION, RunRecord
+from kpipe_stages.codec import CodecError, read_json, write_json
+
+Loaded = TypeVar("Loaded", Evidence, RunRecord)
+
+MARKER = "order.json"
+"""What the run is of: written first, so that a folder is known as a run's and a resumed run is of the same things."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder. The paths are absolute."""
+
+    path: Path
+
+    @property
+    def stages(self) -> Path:
+        """A folder a worker."""
+        return self.path / "stages"
+
+    @property
+    def artifacts(self) -> Path:
+        """A folder a format."""
+        return self.path / "artifacts"
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a file of the run atomically; return its path."""
+        path = self.path / name
+        scratch = path.with_name(f".{path.name}.tmp")
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+        return path
+
+
+def new_run_path(model: Path) -> Path:
+    """``runs/<UTC time>-<model>`` below the working directory."""
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    return Path("runs") / f"{now}-{model.stem}"
+
+
+def open_run_folder(path: Path, order: dict[str, str], *, resume: bool) -> RunFolder:
+    """Make a run's folder, or take up one that was interrupted.
+
+    Args:
+        path: the folder; it must not exist, be empty, or (with ``resume``) hold a run of the same order.
+        order: what the run is of: digests and versions.
+        resume: continue what is there.
+
+    Raises:
+        RunFolderError: it can't be written, holds something else, or holds a run of other things.
+    """
+    path = Path.cwd() / path
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        occupied = any(path.iterdir())
+    except OSError as error:
+        raise RunFolderError(f"--out {path} can't be used: {error.strerror}. Name a folder that can be written.") from error
+    if occupied:
+        _check_occupied(path, order, resume=resume)
+    folder = RunFolder(path)
+    try:
+        folder.stages.mkdir(exist_ok=True)
+        folder.artifacts.mkdir(exist_ok=True)
+        write_json(path / MARKER, order)
+    except OSError as error:
+        raise RunFolderError(f"--out {path} can't be written: {error.strerror}. Name a folder that can be written.") from error
+    return folder
+
+
+def _check_occupied(path: Path, order: dict[str, str], *, resume: bool) -> None:
+    try:
+        known = json.loads((path / MARKER).read_text(encoding="utf-8"))
+        if not isinstance(known, dict):
+            raise TypeError
+    except (OSError, ValueError, TypeError):
+        raise RunFolderError(f"--out {path} is not empty and holds no run of kpipe. Name a new folder; nothing was changed.") from None
+    if not resume:
+        raise RunFolderError(f"--out {path} already holds a run. Name a new folder, or continue it with --resume; nothing was changed.")
+    if different := [key for key in order if known.get(key) != order[key]]:
+        raise RunFolderError(
+            f"--resume {path}: the run there is of other things: {', '.join(different)} changed. Start a new run; nothing was changed."
+        )
+
+
+def discard(folder: RunFolder) -> None:
+    """Remove a folder in which nothing but the first steps of a refused command happened."""
+    shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def save_evidence(folder: RunFolder, evidence: Evidence) -> None:
+    """Write ``evidence.json``."""
+    write_json(folder.path / "evidence.json", evidence)
+
+
+def load_evidence(path: Path) -> Evidence:
+    """Read a run's evidence.
+
+    Raises:
+        RunFolderError: there is none, or it is of another version.
+    """
+    return _load(Evidence, path, "evidence.json", EVIDENCE_VERSION)
+
+
+def load_record(path: Path) -> RunRecord:
+    """Read a run's record.
+
+    Raises:
+        RunFolderError: there is none, or it is of another version.
+    """
+    return _load(RunRecord, path, "run.json", SCHEMA_VERSION)
+
+
+def _load(kind: type[Loaded], path: Path, name: str, version: int) -> Loaded:
+    try:
+        loaded = read_json(kind, path / name)
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} holds no finished run: {name} can't be read ({error.strerror}). Continue it with 'kpipe validate ... --out {path} --resume'."
+        ) from error
+    except CodecError as error:
+        raise RunFolderError(f"{path / name} can't be read by this kpipe (it knows version {version}): {error}.") from error
+    found = loaded.version if isinstance(loaded, Evidence) else loaded.schema_version
+    if found != version:
+        raise RunFolderError(f"{path / name} is of version {found}; this kpipe knows version {version}. Use the kpipe that wrote it.")
+    return loaded

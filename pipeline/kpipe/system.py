@@ -1,0 +1,105 @@
+"""The machine and the interpreters: facts, read once."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from kpipe.plan import Interpreter
+from kpipe.record import Environment
+from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.worker import cpu_features, cpu_model
+
+OWN = ("keras-kpipe", "numpy", "h5py", "pillow", "pydantic", "jinja2", "matplotlib", "rich", "typer")
+PROBE_LIMIT_S = 30.0
+
+_PROBE = "import importlib.metadata as m, json, sys; print(json.dumps([sys.version.split()[0], {n: m.version(n) for n in sys.argv[1:] if any(True for _ in m.distributions(name=n))}]))"
+
+
+def kpipe_version() -> str:
+    """The installed version; ``0+unknown`` from a bare checkout."""
+    try:
+        return importlib.metadata.version("keras-kpipe")
+    except importlib.metadata.PackageNotFoundError:
+        return "0+unknown"
+
+
+def catalog_distributions() -> tuple[str, ...]:
+    """Every distribution that a runtime of the catalog needs, and the exporters'."""
+    names = [name for row in RUNTIMES.values() for name in row.distributions]
+    return tuple(dict.fromkeys([*names, "onnx", "tf2onnx"]))
+
+
+@cache
+def this_interpreter() -> Interpreter:
+    """The interpreter that runs kpipe."""
+    return Interpreter(sys.executable, _installed(catalog_distributions()))
+
+
+def _installed(names: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # absent from the result: the plan says what is missing
+    return found
+
+
+def foreign_interpreter(path: Path) -> Interpreter:
+    """Ask another interpreter what it holds."""
+    try:
+        done = subprocess.run(
+            [str(path), "-I", "-c", _PROBE, *catalog_distributions()], capture_output=True, text=True, timeout=PROBE_LIMIT_S, check=True
+        )
+        version, versions = json.loads(done.stdout)
+    except FileNotFoundError:
+        return Interpreter(str(path), {}, "no such file")
+    except subprocess.CalledProcessError as error:
+        return Interpreter(str(path), {}, (error.stderr.strip().splitlines() or ["it ended with an error"])[-1])
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return Interpreter(str(path), {}, str(error))
+    if tuple(int(n) for n in version.split(".")[:2]) < (3, 11):
+        return Interpreter(str(path), versions, f"it is Python {version}; workers need 3.11 or later")
+    return Interpreter(str(path), versions)
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def environment() -> Environment:
+    """Where the run takes place."""
+    return Environment(
+        kpipe=kpipe_version(),
+        python=platform.python_version(),
+        platform=platform.platform(),
+        cpu=cpu_model(),
+        cpu_features=cpu_features(),
+        cores=cores(),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        versions=_installed((*OWN, *catalog_distributions())),
+        load_average=os.getloadavg()[0],
+    )
+
+
+def cache_folder(wanted: str | None, fallback: Path) -> Path:
+    """Kpipe's own cache: ``wanted``, else ``kpipe`` below the user's cache folder, else ``fallback`` where that can't be written."""
+    base = Path(wanted) if wanted else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kpipe"
+    for folder in (base, fallback):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe = folder / f".probe.{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+        except OSError:
+            continue
+        return folder
+    return fallback

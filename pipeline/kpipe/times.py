@@ -1,0 +1,76 @@
+"""Latency samples summed up, and limits held against them. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from kpipe.record import LatencyRecord, LimitCheck, LoadRecord, Percentile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kpipe.contract import LimitsTable
+    from kpipe_stages.protocol import Latency
+
+NEEDED = {50.0: 11, 90.0: 64, 95.0: 130, 99.0: 662, 99.9: 6636}
+"""Calls that support a percentile at 99 % confidence (MLPerf Inference's early-stopping rule); below it, it isn't printed."""
+
+HISTOGRAM_POINTS = 400
+
+
+def percentile(ordered: Sequence[float], p: float) -> float:
+    """The smallest sample that at least ``p`` % of the samples do not exceed (nearest rank; never interpolated, never below what was seen)."""
+    thousandths = round(p * 1000)  # whole numbers: 99.9 % of 1000 calls are 999, and not a rounding more
+    return ordered[max(0, -(-thousandths * len(ordered) // 100_000) - 1)]
+
+
+def summarise(latency: Latency | None) -> LatencyRecord | None:
+    """Percentiles that the sample supports, no call left out."""
+    if latency is None or not latency.seconds:
+        return None
+    ordered = sorted(latency.seconds)
+    count = len(ordered)
+    step = max(1, math.ceil(count / HISTOGRAM_POINTS))
+    thinned = (*ordered[::step], ordered[-1]) if step > 1 else tuple(ordered)
+    return LatencyRecord(
+        calls=count,
+        warmup_calls=latency.warmup_calls,
+        stable=latency.stable,
+        percentiles=tuple(Percentile(p, percentile(ordered, p)) for p, needed in NEEDED.items() if count >= needed),
+        mean_s=sum(ordered) / count,
+        histogram=thinned,
+    )
+
+
+def calls_needed(limits: LimitsTable) -> tuple[int, int]:
+    """Model-only and end-to-end calls that the percentile limits need."""
+    model = [NEEDED[float(p)] for p in (50, 90, 95, 99) if getattr(limits, f"p{p}_ms") is not None]
+    whole = [NEEDED[float(p)] for p in (50, 90, 95, 99) if getattr(limits, f"end_to_end_p{p}_ms") is not None]
+    return max(model, default=0), max(whole, default=0)
+
+
+def check_limits(
+    limits: LimitsTable,
+    *,
+    load: LoadRecord | None,
+    model_only: LatencyRecord | None,
+    end_to_end: LatencyRecord | None,
+    peak_bytes: int | None,
+    size_bytes: int | None,
+) -> tuple[LimitCheck, ...]:
+    """Every limit that the contract sets, against its measurement; one without a measurement is not ok."""
+    values: dict[str, tuple[float | None, str]] = {
+        "load_s": (load.import_s + load.load_s + load.first_s if load and not load.shared else None, "s"),
+        "peak_mib": (peak_bytes / 2**20 if peak_bytes else None, "MiB"),
+        "size_mib": (size_bytes / 2**20 if size_bytes is not None else None, "MiB"),
+    }
+    for prefix, record in (("", model_only), ("end_to_end_", end_to_end)):
+        known = {p.p: p.seconds * 1e3 for p in record.percentiles} if record else {}
+        values |= {f"{prefix}p{p}_ms": (known.get(float(p)), "ms") for p in (50, 90, 95, 99)}
+    checks = []
+    for name, limit in limits.model_dump().items():
+        if limit is not None:
+            value, unit = values[name]
+            checks.append(LimitCheck(name, limit, value, unit, ok=value is not None and value <= limit))
+    return tuple(checks)

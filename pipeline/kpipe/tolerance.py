@@ -1,0 +1,48 @@
+"""Which tolerance holds for which target and output: the contract's, else the default of its precision class.
+
+The defaults are sensible for the field and nothing more: float32 kernels that sum in another order differ by a few hundred units in the
+last place, hence 1e-4 relative and 1e-5 of the output's scale; float16 and bfloat16 have 2**-11 and 2**-8 of relative precision.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kpipe.record import Tolerance
+
+if TYPE_CHECKING:
+    from kpipe.contract import AgreementTable, TargetTable, ToleranceTable
+
+DEFAULTS = {"float64": (1e-4, 1e-5), "float32": (1e-4, 1e-5), "float16": (1e-3, 1e-3), "bfloat16": (1e-2, 1e-2)}
+"""Precision class to (rtol, atol)."""
+
+COARSER = ("float64", "float32", "float16", "bfloat16")
+
+
+def precision_class(model_dtypes: set[str], effective: str, asked: str) -> str:
+    """The coarsest precision that a target's numbers may rightly have.
+
+    Args:
+        model_dtypes: compute dtypes that the model's own layers declare.
+        effective: what the runtime says it computes in.
+        asked: ``f32`` or ``default``; only ``default`` lets the runtime be coarser than the model.
+    """
+    classes = {dtype for dtype in model_dtypes if dtype in DEFAULTS}
+    if asked == "default":
+        classes |= {name for name in COARSER if effective.startswith(name)}
+    return max(classes, key=COARSER.index, default="float32")
+
+
+def tolerance_for(output: str, precision: str, agreement: AgreementTable, target: TargetTable | None) -> Tolerance:
+    """The tolerance of one output of one target; the most specific one of the contract wins."""
+    tables: list[tuple[str, ToleranceTable | None]] = []
+    if target is not None:
+        tables += [(f"outputs.{output}", target.outputs.get(output)), ("tolerance", target.tolerance)]
+    tables.append((f"agreement.outputs.{output}", agreement.outputs.get(output)))
+    if agreement.tolerance != "default":
+        tables.append(("agreement.tolerance", agreement.tolerance))
+    for where, table in tables:
+        if table is not None:
+            return Tolerance(rtol=table.rtol, atol=table.atol, source=f"contract: {where}")
+    rtol, atol = DEFAULTS[precision]
+    return Tolerance(rtol=rtol, atol=atol, source=f"default for {precision}")

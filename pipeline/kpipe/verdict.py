@@ -1,0 +1,67 @@
+"""Findings and cells to one verdict. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kpipe.codes import CODES, UNCHECKED_CODES
+from kpipe.findings import Severity
+from kpipe.record import CellStatus, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kpipe.findings import Finding
+    from kpipe.record import TargetRecord
+
+
+def failing(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that fail the run: errors of required targets that are about the artifact, not the machine."""
+    return [f for f in findings if f.required and f.severity is Severity.ERROR and f.code not in UNCHECKED_CODES]
+
+
+def unchecking(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that leave something of a required target unchecked."""
+    return [f for f in findings if f.required and f.code in UNCHECKED_CODES]
+
+
+def reach(findings: Sequence[Finding], targets: Sequence[TargetRecord], *, synthetic: bool, incomplete: str) -> tuple[Verdict, str]:
+    """The verdict and the sentence that says why.
+
+    FAIL over INCOMPLETE over PASS: an error finding or a failed cell of a required target fails; an unchecked cell, no required target at
+    all, synthetic inputs or a run cut short leave it incomplete; only what is left has passed.
+    """
+    required = [t for t in targets if t.required]
+    failed = [t.name for t in required if t.cells.failed or t.status is CellStatus.FAIL]
+    errors = failing(findings)
+    if errors or failed:
+        return Verdict.FAIL, _why_failed(errors, failed)
+    if reason := incomplete or _why_incomplete(findings, required, synthetic=synthetic):
+        return Verdict.INCOMPLETE, reason
+    cells = sum(t.cells.passed for t in required)
+    return Verdict.PASS, f"{len(required)} required target{'s' if len(required) != 1 else ''} agree with the reference on all {cells} cells."
+
+
+def _why_failed(errors: list[Finding], failed: list[str]) -> str:
+    if not errors:
+        return f"Cells failed on {', '.join(failed)}."
+    first = errors[0]
+    where = f"{first.target}: " if first.target else ""
+    others = len(errors) - 1
+    more = f", and {others} more error finding{'' if others == 1 else 's'}" if others else ""
+    return f"{where}{CODES[first.code].title} ({first.code}){more}."
+
+
+def _why_incomplete(findings: Sequence[Finding], required: Sequence[TargetRecord], *, synthetic: bool) -> str:
+    if not required:
+        return "No required target was checked."
+    if cells := sum(t.cells.unchecked for t in required):
+        names = ", ".join(t.name for t in required if t.cells.unchecked)
+        return f"{cells} cell{'s' if cells != 1 else ''} of {names} could not be checked."
+    if left := unchecking(findings):
+        return f"{CODES[left[0].code].title} ({left[0].code}): {left[0].cause}"
+    if empty := [t.name for t in required if t.status is CellStatus.UNCHECKED or not t.cells.passed]:
+        return f"Nothing of {', '.join(empty)} was checked."
+    if synthetic:
+        return "Numbers agree on synthetic inputs; nothing is known of decisions on real data. Run 'kpipe init' next."
+    return ""
