@@ -13,12 +13,12 @@ RUN /opt/bootstrap/bin/python -m hatchling build -t wheel \
  && /opt/bootstrap/bin/uv pip install --quiet --no-cache --no-deps --compile-bytecode --python /opt/kpipe/bin/python dist/*.whl
 
 FROM python:3.11-slim
-RUN useradd --create-home --uid 10001 kpipe
+RUN useradd --no-create-home --uid 10001 kpipe
 COPY --from=build /opt/kpipe /opt/kpipe
 # The root may be read-only: what is written goes to the mounted folder and to /tmp.
 ENV PATH=/opt/kpipe/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
-    MPLCONFIGDIR=/tmp/matplotlib
+    HOME=/tmp
 USER kpipe
 WORKDIR /data
 ENTRYPOINT ["kpipe"]

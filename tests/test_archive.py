@@ -27,7 +27,7 @@ from kpipe_stages.archive.peek import peek
 from kpipe_stages.archive.weights_scan import blocks
 from kpipe_stages.codec import encode
 from kpipe_stages.inspect_archive import run
-from kpipe_stages.protocol import InspectJob, InspectResult, Job, Observation, StageError, Trust
+from kpipe_stages.protocol import ArchiveLimits, InspectJob, InspectResult, Job, Observation, StageError, Trust
 from kpipe_stages.worker import Worker
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def inspect(path: Path, **trust: tuple[str, ...]) -> tuple[InspectResult | None, list[Observation]]:
+def inspect(path: Path, limits: ArchiveLimits | None = None, **trust: tuple[str, ...]) -> tuple[InspectResult | None, list[Observation]]:
     """Run the stage as a worker would; the raised observation comes first."""
     folder = path.with_name(f"{path.name}.work")
     folder.mkdir(exist_ok=True)
     channel = os.open(os.devnull, os.O_WRONLY)
     worker = Worker("inspect", folder, channel)
     try:
-        result = run(Job(1, "inspect", "x", str(folder), encode(InspectJob(str(path), Trust(**trust)))), worker)
+        result = run(Job(1, "inspect", "x", str(folder), encode(InspectJob(str(path), Trust(**trust), limits or ArchiveLimits()))), worker)
     except StageError as error:
         return None, [error.observation, *worker.observations]
     finally:
@@ -406,7 +406,22 @@ def test_a_flipped_byte_in_an_asset_is_found(target: Path) -> None:
     assert "checksum" in refusal(target).cause
 
 
-def test_too_many_members_are_refused_by_the_count_alone(target: Path) -> None:
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (ArchiveLimits(max_members=2), "3 members"),
+        (ArchiveLimits(max_config_bytes=100), "config.json declares"),
+        (ArchiveLimits(max_total_bytes=1000), "together"),
+        (ArchiveLimits(max_json_depth=3), "levels deep"),
+    ],
+)
+def test_the_limits_of_the_job_hold(target: Path, limits: ArchiveLimits, words: str) -> None:
+    result, observations = inspect(write(target, parts()), limits)
+    assert result is None
+    assert words in observations[0].cause
+
+
+def test_a_wrong_count_of_members_is_refused(target: Path) -> None:
     data = bytearray(write(target, parts()).read_bytes())
     end = data.rindex(b"PK\5\6")
     struct.pack_into("<2H", data, end + 8, 0xFFFE, 0xFFFE)

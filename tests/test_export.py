@@ -249,20 +249,20 @@ def hand_in_wrong_files(folder: Path) -> None:
 
     signature = read(folder, "odd")[0].signature
     for label, kind, data in (
-        ("cut_onnx", "onnx", (folder / "odd" / "model.onnx").read_bytes()[:-100]),
-        ("cut_litert", "litert", (folder / "odd" / "model.tflite").read_bytes()[:60]),
-        ("not_litert", "litert", (folder / "odd" / "model.onnx").read_bytes()),
+        ("cut_onnx", "onnx", (folder / "odd" / "onnx" / "model.onnx").read_bytes()[:-100]),
+        ("cut_litert", "litert", (folder / "odd" / "litert" / "model.tflite").read_bytes()[:60]),
+        ("not_litert", "litert", (folder / "odd" / "onnx" / "model.onnx").read_bytes()),
         ("empty_onnx", "onnx", b""),
-        ("other_onnx", "onnx", (folder / "rnn" / "model.onnx").read_bytes()),
+        ("other_onnx", "onnx", (folder / "rnn" / "onnx" / "model.onnx").read_bytes()),
     ):
         path = folder / f"{label}.bin"
         path.write_bytes(data)
         perform(folder, label, open_artifact.run, OpenArtifactJob(kind, str(path), signature))
     perform(folder, "missing", open_artifact.run, OpenArtifactJob("onnx", str(folder / "none.onnx"), signature))
-    heavy = OpenArtifactJob("onnx", str(folder / "odd" / "model.onnx"), signature, parameters=10**9)
+    heavy = OpenArtifactJob("onnx", str(folder / "odd" / "onnx" / "model.onnx"), signature, parameters=10**9)
     perform(folder, "light_onnx", open_artifact.run, heavy)
     swapped = replace(signature, inputs=tuple(replace(spec, dtype="float64", shape=(None, 7)) for spec in signature.inputs))
-    perform(folder, "other_signature", open_artifact.run, OpenArtifactJob("onnx", str(folder / "odd" / "model.onnx"), swapped))
+    perform(folder, "other_signature", open_artifact.run, OpenArtifactJob("onnx", str(folder / "odd" / "onnx" / "model.onnx"), swapped))
 
 
 def call_onnx(artifact: Artifact) -> Any:

@@ -244,7 +244,7 @@ _ROWS = (
     ),
     Code(
         "KP206",
-        W,
+        E,
         "Rank or free axis changed",
         "An axis that is free in the model is fixed in the artifact, or the rank differs.",
         "Export with the free axis, or state the fixed size in the contract.",

@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from kpipe.errors import ContractError, nearest
 from kpipe_stages.catalog import RUNTIMES
@@ -31,7 +31,15 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Setting = str | bool | int | float
+
+
+def _setting(value: object) -> object:
+    if not isinstance(value, str | bool | int | float):
+        raise ValueError("expected a text, a number, true or false")  # noqa: TRY004 - the one that pydantic collects
+    return value
+
+
+Setting = Annotated[str | bool | int | float, BeforeValidator(_setting)]
 
 
 def _specifier(value: str) -> str:
@@ -278,15 +286,16 @@ def _message(detail: ErrorDetails) -> str:
     key = ".".join(str(part) for part in location)
     if kind == "extra_forbidden":
         return f"unknown key '{key}'{nearest(str(location[-1]), _known_keys(location[:-1]))}; see docs/contract.md for the keys"
-    if kind == "value_error":
-        shown = f"{key} is {detail['input']!r}: " if key and isinstance(detail["input"], str) else ""
-        return f"{shown}{context['error']}"
     if kind == "missing":
         return f"'{key}' is missing; it has to be given"
+    if kind == "value_error" and isinstance(detail["input"], dict):
+        return str(context["error"])  # of a whole table: it names the key itself
+    found = list(detail["input"]) if isinstance(detail["input"], tuple) else detail["input"]
+    if kind == "value_error":
+        return f"{key} is {found!r}: {context['error']}"
     if location[-1:] == ("tolerance",):
-        return f'{key} is {detail["input"]!r}: expected "default" or a table {{ atol = 1e-5, rtol = 1e-4 }}'
-    expected = detail["msg"][0].lower() + detail["msg"][1:]
-    return f"{key} is {detail['input']!r}: {expected}"
+        return f'{key} is {found!r}: expected "default" or a table {{ atol = 1e-5, rtol = 1e-4 }}'
+    return f"{key} is {found!r}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
 def _is_union_tag(part: str | int) -> bool:
@@ -295,24 +304,24 @@ def _is_union_tag(part: str | int) -> bool:
 
 def _known_keys(location: tuple[str | int, ...]) -> list[str]:
     """The keys that the table at ``location`` knows."""
-    table: Any = Contract
+    annotation: Any = Contract
     for part in location:
-        if not (isinstance(table, type) and issubclass(table, BaseModel)):
-            table = table if table is not None else None
-            continue
-        field = table.model_fields.get(str(part))
-        table = _table_of(field.annotation) if field else None
-    return list(table.model_fields) if isinstance(table, type) and issubclass(table, BaseModel) else []
+        annotation = _inside(annotation, str(part))
+    return [key for table in _tables_of(annotation) for key in table.model_fields]
 
 
-def _table_of(annotation: Any) -> Any:
-    """The table class inside ``X | None`` or ``dict[str, X]``, else None."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for inner in getattr(annotation, "__args__", ()):
-        if (found := _table_of(inner)) is not None:
-            return found
-    return None
+def _inside(annotation: Any, key: str) -> Any:
+    """What stands at ``key`` of a table, or at any name of a ``dict[str, X]``."""
+    for table in _tables_of(annotation):
+        if key in table.model_fields:
+            return table.model_fields[key].annotation
+    return get_args(annotation)[-1] if get_origin(annotation) is dict else None
+
+
+def _tables_of(annotation: Any) -> list[type[BaseModel]]:
+    """The table class that an annotation is, or has in its union."""
+    members = () if get_origin(annotation) is dict else (annotation, *get_args(annotation))
+    return [one for one in members if isinstance(one, type) and issubclass(one, BaseModel)]
 
 
 def check_names(contract: Contract, signature: Signature, source: str) -> None:

@@ -41,7 +41,13 @@ def _document(record: RunRecord, targets: list[TargetRecord]) -> str:
     artifact = targets[0].artifact
     facts: dict[str, Any] = {"format": "keras", "path": record.candidate.path, "sha256": record.candidate.sha256, "size": record.candidate.size}
     if artifact is not None:
-        facts = {"format": artifact.format, "path": artifact.path, "sha256": artifact.sha256, "size": artifact.size}
+        facts = {
+            "format": artifact.format,
+            "path": artifact.path,
+            "companions": list(artifact.companions),
+            "sha256": artifact.sha256,
+            "size": artifact.size,
+        }
         facts |= {"repairs": list(artifact.repairs), "fixed_batch": artifact.fixed_batch or "any", "converters": artifact.versions}
     document["artifact"] = _table(facts)
     document["targets"] = _table({t.name: _target(t) for t in targets})

@@ -100,7 +100,7 @@ def _decision(signature: Signature, inspected: InspectResult) -> Any:
         return None
     output, rule = telling[0]
     table = _table({"rule": rule, "output": output} | ({"threshold": 0.5} if rule == "threshold" else {}))
-    table["rule"].comment(f"inferred from the activation of '{output}'")
+    table["rule"].comment("inferred from that output's activation")
     return table
 
 

@@ -140,17 +140,23 @@ def _golden_input(entry: Entry, folder: Path, input_names: tuple[str, ...], sour
     for name in files.values():
         if "\0" in name or not (folder / name).resolve().is_relative_to(folder.resolve()):
             raise GoldenError(f"{source}: entry '{entry.id}' names {name!r}, which lies outside the golden folder.")
-    expected = ", ".join(entry.expected) if isinstance(entry.expected, tuple) else entry.expected
     return GoldenInput(
         id=entry.id,
         files={name: str(folder / file) for name, file in files.items()},
         sha256=digests,
         shown=next(iter(files.values())),
         label=entry.label,
-        expected=expected,
+        expected=_approved(entry.expected),
         slice=entry.slice,
         chosen=entry.chosen,
     )
+
+
+def _approved(expected: Decision | None) -> str | None:
+    """The approved decision as the rules write it; a list names several classes, or none."""
+    from kpipe_stages.decisions import value_of
+
+    return value_of(expected) if isinstance(expected, tuple) else expected
 
 
 def _files(entry: Entry, input_names: tuple[str, ...], source: Path) -> tuple[dict[str, str], dict[str, str]]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kpipe.evidence import TargetPlan
     from kpipe.record import LimitCheck, Tolerance
 
-WHOLE = re.compile(r"u?int\d+|bool|string")
+WHOLE = re.compile(r"u?int\d+|bool|string|none")
 """Dtypes that no precision is about."""
 
 ASKED = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
@@ -416,11 +416,9 @@ def _artifact(bench: _Bench) -> ArtifactRecord | None:
     artifact = bench.target.artifact
     if artifact is None:
         return None
-    path = Path(artifact.path)
-    shown = path.relative_to(bench.scene.run) if path.is_relative_to(bench.scene.run) else path
     return ArtifactRecord(
         format=artifact.format,
-        path=str(shown),
+        path=_below(bench.scene.run, artifact.path),
         sha256=artifact.sha256,
         size=artifact.size,
         provided=bool(bench.plan.provided),
@@ -429,4 +427,10 @@ def _artifact(bench: _Bench) -> ArtifactRecord | None:
         signature=artifact.signature,
         ops=dict(artifact.ops),
         fixed_batch=artifact.batch,
+        companions=tuple(_below(bench.scene.run, path) for path in artifact.companions),
     )
+
+
+def _below(run: Path, path: str) -> str:
+    """A path relative to the run folder where it lies below it."""
+    return str(Path(path).relative_to(run)) if Path(path).is_relative_to(run) else path

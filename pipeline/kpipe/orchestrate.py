@@ -73,6 +73,8 @@ class Validation:
     """Target name to the artifact it was run on."""
     problems: dict[str, list[Observation]] = field(default_factory=dict)
     parked: list[tuple[TargetPlan, WorkerProcess]] = field(default_factory=list)
+    parameters: int = 0
+    """Numbers in the candidate, by its archive."""
     incomplete: str = ""
 
     @property
@@ -158,6 +160,7 @@ class Validation:
         if stage.ending is not Ending.OK or stage.result is None or _refuses(stage.result.observations):
             raise Stopped
         inspected = decode(InspectResult, stage.result.data)
+        self.parameters = inspected.parameters
         if inspected.sha256 != self.resolved.sha256:
             self.refusals.append(
                 Observation(
@@ -289,7 +292,14 @@ class Validation:
         try:
             saved_model, signature = await self.artifacts["saved_model"], await self._reloaded_signature()
             if saved_model is not None and signature is not None:
-                job = ExportOpenvinoJob(saved_model.path, signature, saved_model.binding, str(self.folder.artifacts))
+                job = ExportOpenvinoJob(
+                    saved_model.path,
+                    signature,
+                    saved_model.binding,
+                    str(self.folder.artifacts),
+                    parameters=self.parameters,
+                    repairs=saved_model.repairs,
+                )
                 stage = await self._simple(slots, self.order("export_openvino", "export_openvino", job))
                 if stage.result is not None and stage.result.data:
                     future.set_result(decode(ArtifactResult, stage.result.data).artifact)
@@ -308,7 +318,9 @@ class Validation:
         signature = await self._reloaded_signature()
         if signature is None:
             return None
-        stage = await self._simple(slots, self.order(f"open.{plan.name}", f"open_{kind}", OpenArtifactJob(kind, plan.provided, signature)))
+        stage = await self._simple(
+            slots, self.order(f"open.{plan.name}", f"open_{kind}", OpenArtifactJob(kind, plan.provided, signature, self.parameters))
+        )
         return decode(ArtifactResult, stage.result.data).artifact if stage.result is not None and stage.result.data else None
 
     def _problem(self, plan: TargetPlan, observation: Observation) -> None:
@@ -409,7 +421,7 @@ class Validation:
 
 def artifact_digest(artifact: Artifact) -> str:
     """The digest that `Artifact.sha256` is compared with."""
-    return digest(artifact.path)
+    return digest(artifact.path, artifact.companions)
 
 
 def _refuses(observations: tuple[Observation, ...]) -> bool:

@@ -128,4 +128,12 @@ def run_job(
     )
     if artifact is None:
         return job
-    return replace(job, artifact=artifact.path, signature=signature, binding=artifact.binding, fixed_batch=artifact.batch, sha256=artifact.sha256)
+    return replace(
+        job,
+        artifact=artifact.path,
+        signature=signature,
+        binding=artifact.binding,
+        fixed_batch=artifact.batch,
+        sha256=artifact.sha256,
+        companions=artifact.companions,
+    )

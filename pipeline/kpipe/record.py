@@ -166,6 +166,8 @@ class ArtifactRecord:
     signature: Signature | None
     ops: dict[str, int]
     fixed_batch: int | None = None
+    companions: tuple[str, ...] = ()
+    """Files that belong to it and are in its digest and size, as ``path`` is given."""
 
 
 @dataclass(frozen=True)

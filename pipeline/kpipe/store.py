@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ class RunFolder:
     """One run's folder. The paths are absolute."""
 
     path: Path
+    made: tuple[Path, ...] = ()
+    """The folders that had to be made for it, innermost first; empty where it was there."""
 
     @property
     def stages(self) -> Path:
@@ -64,13 +67,14 @@ def open_run_folder(path: Path, order: dict[str, str], *, resume: bool) -> RunFo
     """
     path = Path.cwd() / path
     try:
+        made = tuple(folder for folder in (path, *path.parents) if not folder.exists())
         path.mkdir(parents=True, exist_ok=True)
         occupied = any(path.iterdir())
     except OSError as error:
         raise RunFolderError(f"--out {path} can't be used: {error.strerror}. Name a folder that can be written.") from error
     if occupied:
         _check_occupied(path, order, resume=resume)
-    folder = RunFolder(path)
+    folder = RunFolder(path, made)
     try:
         folder.stages.mkdir(exist_ok=True)
         folder.artifacts.mkdir(exist_ok=True)
@@ -96,8 +100,15 @@ def _check_occupied(path: Path, order: dict[str, str], *, resume: bool) -> None:
 
 
 def discard(folder: RunFolder) -> None:
-    """Remove a folder in which nothing but the first steps of a refused command happened."""
-    shutil.rmtree(folder.path, ignore_errors=True)
+    """Leave the place of a refused command as it was found: nothing but its first steps happened there."""
+    for item in folder.path.iterdir():
+        if item.is_dir():
+            shutil.rmtree(item, ignore_errors=True)
+        else:
+            item.unlink()
+    with contextlib.suppress(OSError):  # somebody else's files are in it by now
+        for made in folder.made:
+            made.rmdir()
 
 
 def save_evidence(folder: RunFolder, evidence: Evidence) -> None:

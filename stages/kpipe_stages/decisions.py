@@ -173,7 +173,7 @@ def _decide_map(spec: DecisionSpec, scores: Array) -> Decision:
     if np.isnan(scores).any():
         return Decision(UNDECIDED, -1, math.nan, (), tied=False)
     if spec.rule == "threshold":
-        chosen = scores >= spec.threshold
+        chosen: Array = scores >= spec.threshold
         margin = float(np.abs(scores - spec.threshold).min())
     elif spec.rule == "argmax":
         chosen = scores.argmax(axis=-1)

@@ -25,7 +25,7 @@ def run(job: Job, worker: Worker) -> ArtifactResult:
     params = decode(ExportOpenvinoJob, job.params)
     worker.distributions = ["openvino", "numpy"]
     _, import_s = worker.timed("import", _import)
-    path = Path(params.out) / "model.xml"
+    path = Path(params.out) / "openvino_ir" / "model.xml"
     path.parent.mkdir(parents=True, exist_ok=True)
     known, convert_s = worker.timed("openvino_ir", lambda: _convert(params, path))
     version = distribution_version("openvino") or ""

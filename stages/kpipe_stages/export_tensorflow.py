@@ -41,6 +41,12 @@ class _Export:
     def out(self) -> Path:
         return Path(self.job.out)
 
+    def file(self, kind: str, name: str) -> Path:
+        """Where a format's file goes: each format has a folder of its own, so that ``deploy.toml`` can lie beside it."""
+        folder = self.out / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / name
+
     @property
     def saved_model(self) -> Path:
         return self.out / "saved_model" / "1"
@@ -131,7 +137,7 @@ def _saved_model(export: _Export) -> None:
 
 
 def _onnx(export: _Export) -> None:
-    traced, path = _traced(export), export.out / "model.onnx"
+    traced, path = _traced(export), export.file("onnx", "model.onnx")
     converted = onnx_model.convert(traced, repairs=export.job.repairs)
     path.write_bytes(converted.model.SerializeToString())
     names = {spec.name: spec.name for spec in traced.signature.inputs}
@@ -147,7 +153,7 @@ def _onnx(export: _Export) -> None:
 
 
 def _litert(export: _Export) -> None:
-    traced, path = _traced(export), export.out / "model.tflite"
+    traced, path = _traced(export), export.file("litert", "model.tflite")
     if not (export.saved_model / "saved_model.pb").is_file():
         raise StageError(_failed(export, "litert", "there is no SavedModel to convert from", ()))
     repairs: list[str] = []

@@ -58,7 +58,7 @@ def check_artifact(order: RunJob) -> None:
             "Run the validation again; keep the run folder as it is while it runs.",
             place=path.name,
         )
-    if order.sha256 and (found := digest(path)) != order.sha256:
+    if order.sha256 and (found := digest(path, order.companions)) != order.sha256:
         raise fault(
             "KP211",
             f"The artifact {path.name} has SHA-256 {found}; the one that was checked has {order.sha256}.",

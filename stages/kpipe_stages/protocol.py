@@ -312,6 +312,8 @@ class Artifact:
     """Converter versions."""
     batch: int | None = None
     """The fixed batch size, None where the batch axis is free."""
+    companions: tuple[str, ...] = ()
+    """Files that belong to ``path`` and are in ``sha256`` and ``size`` too: the IR's ``.bin``, ONNX external data. Absolute."""
 
 
 @dataclass(frozen=True)
@@ -419,6 +421,8 @@ class RunJob:
     """A folder for compile caches that kpipe owns (JAX)."""
     sha256: str = ""
     """Digest that ``artifact`` must have when it is opened; empty for none."""
+    companions: tuple[str, ...] = ()
+    """The artifact's companions, which are in the digest."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import keyword
 import re
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kpipe_stages.protocol import Binding, Observation, Signature, TensorSpec
@@ -35,6 +36,8 @@ class Opened:
     parameters: int
     """Numbers in its constants and variables."""
     parameters_bytes: int
+    companions: tuple[Path, ...] = ()
+    """Files that it can't be loaded without, besides the one that is opened."""
     ordered: bool = True
     """Its inputs and outputs have positions (a SavedModel's have none)."""
 

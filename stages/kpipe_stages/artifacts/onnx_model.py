@@ -111,8 +111,9 @@ def read(path: Path) -> Opened:
     nodes = list(_all_nodes(model.graph.node)) + [node for function in model.functions for node in _all_nodes(function.node)]
     ops = Counter(_title(node) for node in nodes if (_domain(node.domain), node.op_type) not in local)
     foreign = {_title(node) for node in nodes if (_domain(node.domain), node.op_type) not in local and not _known(node, versions)}
-    numbers, size = _constants(model.graph, nodes)
-    return Opened(_signature(model.graph), dict(sorted(ops.items())), tuple(sorted(foreign)), numbers, size)
+    numbers, size = _constants(_tensors(model.graph, nodes))
+    companions = _external(path, _tensors(model.graph, nodes))
+    return Opened(_signature(model.graph), dict(sorted(ops.items())), tuple(sorted(foreign)), numbers, size, companions)
 
 
 def _domain(domain: str) -> str:
@@ -145,15 +146,20 @@ def _all_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
                 yield from _all_nodes(graph.node)
 
 
-def _constants(graph: Any, nodes: list[Any]) -> tuple[int, int]:
-    from onnx import helper
-
+def _tensors(graph: Any, nodes: list[Any]) -> list[Any]:
+    """Every constant of the file, sub-graphs included."""
     tensors = list(graph.initializer)
     for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 tensors.append(attribute.t)
             tensors.extend(inner for sub in ([attribute.g] if attribute.HasField("g") else []) for inner in sub.initializer)
+    return tensors
+
+
+def _constants(tensors: list[Any]) -> tuple[int, int]:
+    from onnx import helper
+
     numbers = size = 0
     for tensor in tensors:
         kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
@@ -161,6 +167,25 @@ def _constants(graph: Any, nodes: list[Any]) -> tuple[int, int]:
             count = math.prod(tensor.dims)
             numbers, size = numbers + count, size + count * kind.itemsize
     return numbers, size
+
+
+def _external(path: Path, tensors: list[Any]) -> tuple[Path, ...]:
+    """The files beside ``path`` that hold its weights.
+
+    Raises:
+        StageError: KP303, one lies outside the artifact's folder or is missing.
+    """
+    from onnx import TensorProto
+
+    stored = [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
+    names = sorted({entry.value for tensor in stored for entry in tensor.external_data if entry.key == "location"})
+    files = tuple(path.parent / name for name in names)
+    for name, file in zip(names, files, strict=True):
+        if not file.resolve().is_relative_to(path.parent.resolve()):
+            raise _unreadable(path, f"keeps weights outside its folder, in {name!r}")
+        if not file.is_file():
+            raise _unreadable(path, f"keeps weights in {name!r}, which isn't there")
+    return files
 
 
 def _signature(graph: Any) -> Signature:

@@ -96,7 +96,7 @@ def read(path: Path, known: Collection[str] = ()) -> Opened:
     numbers = sum(math.prod(node.get_output_shape(0)) for node in constants)
     size = sum(int(node.get_byte_size()) for node in constants)
     signature = Signature(inputs=_specs(model.inputs, known), outputs=_specs(model.outputs, known))
-    return Opened(signature, dict(sorted(ops.items())), foreign, numbers, size)
+    return Opened(signature, dict(sorted(ops.items())), foreign, numbers, size, (path.with_suffix(".bin"),))
 
 
 def _all_nodes(model: Any) -> Iterator[Any]:

@@ -67,8 +67,8 @@ def record(
     artifact = Artifact(
         format=written.kind,
         path=str(written.path),
-        sha256=digest(written.path),
-        size=size(written.path),
+        sha256=digest(written.path, opened.companions),
+        size=size(written.path, opened.companions),
         signature=opened.signature,
         binding=binding,
         ops=opened.ops,
@@ -77,6 +77,7 @@ def record(
         repairs=written.repairs,
         versions=written.versions,
         batch=opened.batch,
+        companions=tuple(str(path) for path in opened.companions),
     )
     return artifact, seen
 

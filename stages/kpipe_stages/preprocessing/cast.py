@@ -103,14 +103,16 @@ def _float_changed(before: Array, after: Array) -> Array:
 
 
 def _mixed_changed(before: Array, after: Array) -> Array:
-    floats, integers = (before, after) if before.dtype.kind == "f" else (after, before)
+    from_float = before.dtype.kind == "f"
+    floats, integers = (before, after) if from_float else (after, before)
     if integers.dtype.kind == "b":
-        return (floats != 0) & (floats != 1) if before is floats else np.zeros(before.shape, bool)
+        return (floats != 0) & (floats != 1) if from_float else np.zeros(before.shape, bool)
+    floats = floats.astype(np.float64)  # numpy would round the bounds below to a narrower float, a float16's to infinity
     info = np.iinfo(integers.dtype)
     # both bounds are powers of two (or zero), so exact as floats: -2**63 <= x < 2**63; x may be a rounded-up 2**63 here
     inside = (floats >= float(info.min)) & (floats < float(info.max + 1))
     same = np.zeros(before.shape, bool)
     same[inside] = floats[inside].astype(integers.dtype) == integers[inside]
-    if before is floats:
+    if from_float:
         same &= np.trunc(floats) == floats
     return ~same

@@ -1,0 +1,32 @@
+"""Every model case, built in one TensorFlow process: ``python -m tests.cases.build_models FOLDER``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+
+from .kit import Case, seeded, write
+from .models_code import CODE
+from .models_numerics import NUMERICS
+from .models_shape import SHAPE
+from .models_siblings import SIBLINGS
+
+MODELS = {**NUMERICS, **SHAPE, **CODE, **SIBLINGS}
+
+
+def main(out: Path, names: list[str]) -> None:
+    """Build the cases named, or all of them."""
+    import keras
+
+    for name in names or list(MODELS):
+        keras.backend.clear_session()
+        keras.config.set_dtype_policy("float32")
+        case: Case = MODELS[name](seeded(name))
+        write(case, out / name)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,42 @@
+"""Fixtures that several files share: model cases, built once, and the gate that validates them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kpipe
+
+from . import sample_gate
+from .cases.gate import Gate
+
+
+@pytest.fixture(scope="session")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every model case, from one TensorFlow process."""
+    folder = tmp_path_factory.mktemp("cases")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cases.build_models", str(folder)], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gate(cases: Path, tmp_path_factory: pytest.TempPathFactory) -> Gate:
+    """Kpipe over the model cases; each pair of case and contract is run once."""
+    return Gate(cases, tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> kpipe.Run:
+    """The shipped example by its shipped contract, with few timed calls: run once; a test that changes it takes a copy."""
+    folder = tmp_path_factory.mktemp("digits")
+    contract = folder / "kpipe.toml"
+    contract.write_text(sample_gate.shipped() + sample_gate.FEW_CALLS, encoding="utf-8")
+    return kpipe.validate(sample_gate.MODEL, contract=contract, out=folder / "run")
