@@ -59,13 +59,15 @@ def test_an_image_is_resized_to_the_models_size_and_marked_to_be_looked_at(chann
     text = draft_contract(image(20, 30, channels), inspected({}), custom_objects=[], golden=None, runtimes=ALL)
     table = parse_contract(text, "kpipe.toml").inputs["image"]
     assert table.decode == "image"
-    assert list(table.steps) == [{"resize": [20, 30], "method": "bilinear", "antialias": True}, {"channels": word}, {"scale": 1 / 255}]
+    resize = {"resize": [20, 30], "method": "bilinear", "antialias": True}
+    transparency = [] if word == "rgba" else [{"alpha": "composite"}]
+    assert list(table.steps) == [*transparency, {"channels": word}, resize, {"scale": 1 / 255}]
     assert "LOOK AT THIS" in text
 
 
 def test_bytes_stay_bytes_and_free_sizes_are_not_resized() -> None:
     table = parse_contract(draft_contract(image(None, None, 3, dtype="uint8"), inspected({}), custom_objects=[], golden=None, runtimes=ALL), "x")
-    assert list(table.inputs["image"].steps) == [{"channels": "rgb"}]
+    assert list(table.inputs["image"].steps) == [{"alpha": "composite"}, {"channels": "rgb"}]
     assert table.inputs["image"].dtype == "uint8"
 
 

@@ -205,7 +205,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
 def test_a_faulty_recipe_is_a_finding_and_leaves_the_old_model(faults: tuple[Path, dict[str, Any]], name: str) -> None:
     top, answers = faults
     code, message, place = answers[name]
-    assert code == "KP016"
+    assert code == "KP018"
     assert FAULTS[name][2] in message
     assert place.startswith(str(top / name / "recipe.py"))
     out = top / name / "out"
@@ -260,7 +260,7 @@ def test_a_recipe_that_cannot_be_read_is_a_finding(tmp_path: Path, recipe: str, 
     finally:
         sys.path[:] = before
         sys.modules.pop("kpipe_recipe", None)
-    assert fault.value.observation.code == "KP016"
+    assert fault.value.observation.code == "KP018"
     assert message in fault.value.observation.cause
     assert fault.value.observation.place == str(folder / place)
 

@@ -6,6 +6,8 @@ The names below are imported when first used, so that ``kpipe --help`` stays ins
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,3 +46,15 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'kpipe' has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """This package. ``judge`` and ``report`` are functions of it and modules in it: importing the module must not hide the function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute, except where the import of a module below would take the place of a public name."""
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

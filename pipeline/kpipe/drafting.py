@@ -76,8 +76,10 @@ def _input(spec: TensorSpec) -> Any:
         return table
     height, width = spec.shape[1:3] if spec.shape else (None, None)
     steps: list[dict[str, Any]] = [{"channels": CHANNELS[channels]}]
+    if CHANNELS[channels] != "rgba":
+        steps.insert(0, {"alpha": "composite"})
     if height and width:
-        steps.insert(0, {"resize": [height, width], "method": "bilinear", "antialias": True})
+        steps.append({"resize": [height, width], "method": "bilinear", "antialias": True})
     if "float" in spec.dtype:
         steps.append({"scale": 1 / 255})
     table = _table({"decode": "image", "steps": _steps(steps), "dtype": spec.dtype})

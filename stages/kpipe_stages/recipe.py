@@ -33,7 +33,7 @@ from kpipe_stages.protocol import InputSpec, Observation, StageError
 if TYPE_CHECKING:
     from types import ModuleType
 
-CODE = "KP016"
+CODE = "KP018"
 """The finding of a recipe that doesn't run."""
 
 

@@ -38,7 +38,7 @@ def run(job: Job, worker: Worker) -> TrainResult:
     """Train and save.
 
     Raises:
-        StageError: another backend than the job's (KP310); a recipe that is missing, incomplete, raises or diverges (KP016).
+        StageError: another backend than the job's (KP310); a recipe that is missing, incomplete, raises or diverges (KP018).
     """
     start = time.perf_counter()
     params = decode(TrainJob, job.params)
