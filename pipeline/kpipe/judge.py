@@ -121,12 +121,18 @@ def _before(evidence: Evidence, stages: Mapping[str, StageEvidence]) -> list[Fin
     for name, failed_as in (("inspect", "KP001"), ("prepare", "KP103")):
         if name in stages:
             findings += stage_findings(stages[name], failed_as=failed_as)
+    if "inspect" in stages and stages["inspect"].ending in {Ending.CRASHED, Ending.TIMED_OUT}:
+        cause = f"Reading the archive made the worker fail ({stages['inspect'].ending}: {stages['inspect'].detail}): a file that does that is damaged or hostile."
+        findings.append(finding("KP001", cause, place="inspect"))
     if "export" in stages:
         findings += _export_findings(evidence, stages["export"])
     for name, stage in stages.items():
         target = next((t for t in evidence.targets if name in {f"prepare.{t.plan.name}", f"open.{t.plan.name}", f"load.{t.plan.name}"}), None)
         if target is not None:
             findings += stage_findings(stage, target=target.plan.name, required=target.plan.required)
+    if any(name.startswith("run.") for name in stages):  # targets wait for these, so their evidence can only have been lost
+        lost = [name for name in ("inspect", "prepare", "export") if name not in stages]
+        findings += [finding("KP314", f"Step '{name}' has left no trace in this run.", place=name) for name in lost]
     if "export_openvino" in stages:
         findings += _openvino_findings(evidence, stages["export_openvino"])
     return findings

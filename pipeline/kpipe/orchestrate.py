@@ -21,7 +21,7 @@ from kpipe.errors import KpipeError
 from kpipe.evidence import EVIDENCE_VERSION, Ending, Evidence, StageEvidence, TargetEvidence, TargetPlan
 from kpipe.golden import GoldenSet, array_golden_set, sha256_of
 from kpipe.infer import decision_spec
-from kpipe.launch import Launcher, Order, WorkerProcess, make_home, worker_environment
+from kpipe.launch import Launcher, Order, WorkerProcess, make_home, wants_timing, worker_environment
 from kpipe.plan import input_specs, plan_reference, plan_targets
 from kpipe.preparation import prepared
 from kpipe.request import Resolved
@@ -39,6 +39,7 @@ from kpipe_stages.protocol import (
     Observation,
     OpenArtifactJob,
     PrepareResult,
+    RunJob,
     Signature,
 )
 
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
 
 
 SYNTHETIC = "synthetic.npz"
+
+INSPECT_LIMIT_S = 120.0
+INSPECT_BYTES_PER_S = 20 * 2**20
+"""An archive gets a fixed time and more by its size: a file that keeps the reader busy for longer is refused."""
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the run goes no further, and its evidence says why
@@ -72,7 +77,10 @@ class Validation:
     used: dict[str, Artifact] = field(default_factory=dict)
     """Target name to the artifact it was run on."""
     problems: dict[str, list[Observation]] = field(default_factory=dict)
-    parked: list[tuple[TargetPlan, WorkerProcess]] = field(default_factory=list)
+    parked: dict[str, WorkerProcess] = field(default_factory=dict)
+    """Target name to the worker that waits to be timed."""
+    jobs_of: dict[str, RunJob] = field(default_factory=dict)
+    """Target name to what it was told to run."""
     parameters: int = 0
     """Numbers in the candidate, by its archive."""
     incomplete: str = ""
@@ -152,7 +160,9 @@ class Validation:
 
     async def _look(self) -> tuple[InspectResult, PrepareResult | None]:
         """Inspect the archive while golden files are decoded; refuse before a framework sees either."""
-        inspect = self.once(self.order("inspect", "inspect", InspectJob(str(self.resolved.request.model), self.resolved.trust)))
+        look = self.order("inspect", "inspect", InspectJob(str(self.resolved.request.model), self.resolved.trust))
+        patience = INSPECT_LIMIT_S + self.resolved.size / INSPECT_BYTES_PER_S
+        inspect = self.once(replace(look, time_limit_s=min(look.time_limit_s, patience)))
         if self.golden is None:
             stage, ready = await inspect, None
         else:
@@ -346,10 +356,12 @@ class Validation:
         order = self.order(f"run.{plan.name}", f"run_{plan.runtime}", job, plan=plan)
         async with slots:
             evidence, process = await self.perform(replace(order, time_limit_s=self._left()))
+        if evidence.ending is Ending.OK:
+            self.jobs_of[plan.name] = job
         if process is None:
             return
-        if evidence.ending is Ending.OK and not evidence.reused and job.timing.calls:
-            self.parked.append((plan, process))
+        if evidence.ending is Ending.OK and not evidence.reused and wants_timing(order):
+            self.parked[plan.name] = process
         else:
             await process.end()
 
@@ -361,13 +373,14 @@ class Validation:
 
     async def _time(self) -> None:
         """The timed phases: one process at a time, nothing else running."""
-        for plan, process in sorted(self.parked, key=lambda pair: self.plans.index(pair[0])):
-            if plan.quiet_load:
-                job = replace(process.order.params, load_only=True)
+        for plan in self.plans:
+            if plan.quiet_load and plan.name in self.jobs_of:
+                job = replace(self.jobs_of[plan.name], load_only=True)
                 await self.once(self.order(f"load.{plan.name}", f"run_{plan.runtime}", job, plan=plan))
-            process.order = replace(process.order, time_limit_s=self._left())
-            self.stages[f"run.{plan.name}"] = await process.measure()
-            await process.end()
+            if process := self.parked.get(plan.name):
+                process.order = replace(process.order, time_limit_s=self._left())
+                self.stages[f"run.{plan.name}"] = await process.measure()
+                await process.end()
 
     def _verify_artifacts(self) -> None:
         """What was judged must still be what lies there."""
@@ -443,7 +456,7 @@ async def collect(resolved: Resolved, folder: RunFolder, on_event: Callable[[str
     environment = system.environment()
     here = system.this_interpreter()
     written = {t.python for t in resolved.loaded.contract.targets.values() if t.python}
-    others = {path: system.foreign_interpreter(resolved.loaded.resolve(path)) for path in sorted(written)}
+    others = {path: system.foreign_interpreter(resolved.loaded.folder / path) for path in sorted(written)}  # unresolved: a venv's python is a link
     make_home(folder.stages / "home")
     validation = Validation(
         resolved=resolved,
