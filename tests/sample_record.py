@@ -163,7 +163,7 @@ def reference(count: int) -> TargetRecord:
         title="Keras on JAX",
         cells=CellCounts(),
         drift=(),
-        identity=identity("run_jax", "jax"),
+        identity=identity("run.jax", "jax"),
         limits=(),
         latency=latency("jax", 1.2e-3),
     )
@@ -209,7 +209,7 @@ def stages(names: list[str]) -> tuple[StageRecord, ...]:
     rows = [
         StageRecord("inspect", "ok", 0.1, 0.6, 90_000_000, "stages/inspect/stage.log"),
         StageRecord("prepare", "ok", 0.15, 0.9, 96_000_000, "stages/prepare/stage.log"),
-        StageRecord("run_jax", "ok", 0.9, 6.2, 640_000_000, "stages/run_jax/stage.log", {"import": 2.0, "load": 1.4, "run": 1.5}),
+        StageRecord("run.jax", "ok", 0.9, 6.2, 640_000_000, "stages/run_jax/stage.log", {"import": 2.0, "load": 1.4, "run": 1.5}),
         StageRecord("export", "ok", 0.9, 12.4, 1_320_000_000, "stages/export/stage.log", {"import": 4.1, "trace": 0.6, "litert": 3.0}),
     ]
     begin = 12.4
@@ -380,7 +380,7 @@ def failing(count: int = 297) -> RunRecord:
         *passing(count).findings,
     )
     base = passing(count)
-    broken = tuple(replace(s, outcome="crashed") if s.name == "run_openvino_ir" else s for s in base.stages if s.name != "run_onnxruntime")
+    broken = tuple(replace(s, outcome="crashed") if s.name == "run.openvino_ir" else s for s in base.stages if s.name != "run.onnxruntime")
     return replace(
         base,
         verdict=Verdict.FAIL,

@@ -87,7 +87,7 @@ def test_every_manifest_loads_again(tmp_path: Path, files: list[tuple[str, str |
     assert {g.chosen for g in found.inputs} == {"sampled"}
 
 
-def test_files_of_one_stem_keep_ids_of_their_own(tmp_path: Path) -> None:
+def test_files_of_one_stem_keep_ids_of_their_own() -> None:
     files = ["files/a/x.png", "files/a-x.png", "files/a/x.jpg", "files/b/x.png"]
     text = draft_manifest([(file, "0f" * 32, None) for file in files], "collected")
     ids = [row["id"] for row in tomllib.loads(text)["golden"]]

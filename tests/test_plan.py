@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from kpipe.contract import LoadedContract, parse_contract
 from kpipe.errors import UsageError
-from kpipe.evidence import TargetPlan
 from kpipe.orders import needed_formats, timing_plan
 from kpipe.plan import Interpreter, default_targets, input_specs, plan_reference, plan_targets
 from kpipe_stages.catalog import RUNTIMES
+
+if TYPE_CHECKING:
+    from kpipe.evidence import TargetPlan
 
 VERSIONS = {"jax": "0.10.2", "keras": "3.15.1", "tensorflow": "2.21.0", "ai-edge-litert": "2.3.0", "onnxruntime": "1.32.0", "openvino": "2026.4.1"}
 HERE = Interpreter("/here/python", VERSIONS)

@@ -90,7 +90,11 @@ def test_a_record_is_read_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"schema_version": 2}, "is of version 2; this kpipe knows version 1"), ({"later": 1}, "unknown field 'later'"), ({"verdict": "MAYBE"}, "verdict")],
+    [
+        ({"schema_version": 2}, "is of version 2; this kpipe knows version 1"),
+        ({"later": 1}, "unknown field 'later'"),
+        ({"verdict": "MAYBE"}, "verdict"),
+    ],
 )
 def test_a_record_of_another_form_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     (tmp_path / "run.json").write_text(json.dumps(encode(passing(3)) | change))

@@ -7,14 +7,10 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from kpipe.errors import Exit, KpipeError
+from kpipe.errors import Exit, KpipeError, Terminated
 
 if TYPE_CHECKING:
     from types import FrameType
-
-
-class Terminated(BaseException):
-    """SIGTERM arrived."""
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
@@ -34,17 +30,16 @@ def main() -> None:
 
 def run(words: list[str]) -> int:
     """Run one command; every way that it can end has an exit code."""
-    from kpipe.cli.app import command
-
     try:
+        from kpipe.cli.app import command
+
         return command(words)
     except KpipeError as error:
         _say(str(error))
         return error.exit_code
-    except (KeyboardInterrupt, Terminated) as error:
-        code = Exit.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Exit.TERMINATED
-        _say("stopped. Workers were ended; what was finished is kept: continue with the same command, --out of that run, and --resume.")
-        return code
+    except KeyboardInterrupt as error:
+        _say(" ".join(["stopped.", *getattr(error, "__notes__", ())]))
+        return Exit.TERMINATED if isinstance(error, Terminated) else Exit.INTERRUPTED
     except BrokenPipeError:
         return Exit.INTERNAL  # the reader went away before the verdict was out: not a pass
     except Exception as error:  # a fault of kpipe's own: never a traceback on the screen, always a file to send

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kpipe.evidence import Ending
 from kpipe_stages.codec import decode
 from kpipe_stages.decisions import Decision, decide_rows
 from kpipe_stages.protocol import RunResult
@@ -55,6 +56,6 @@ class Answers:
 
 def open_answers(stage: StageEvidence | None, folder: Path) -> Answers | None:
     """The answers of a run stage that ended well, else None."""
-    if stage is None or stage.result is None or not stage.result.data:
+    if stage is None or stage.ending is not Ending.OK or stage.result is None or not stage.result.data:
         return None
     return Answers(decode(RunResult, stage.result.data), folder)

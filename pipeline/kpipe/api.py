@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe import system
-from kpipe.contract import LoadedContract, load_contract, parse_contract
+from kpipe.contract import LoadedContract, check_names, load_contract, parse_contract
 from kpipe.deploy import deployments
 from kpipe.errors import Exit, KpipeError, RunFolderError
 from kpipe.judge import judge as judge_run
+from kpipe.judge import model_signature
 from kpipe.orchestrate import collect
 from kpipe.record import RunRecord, Verdict
 from kpipe.rejudge import adapt
+from kpipe.report.summary import contradictions
 from kpipe.request import Request, Resolved, resolve
 from kpipe.store import RunFolder, discard, load_evidence, load_record, new_run_path, open_run_folder, save_evidence
 from kpipe_stages.codec import write_json
 from kpipe_stages.digest import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
+    from kpipe.evidence import Evidence
+
+
+JUDGED_BY = "contract.judged.toml"
+"""The contract that a finished run was judged by last, where that was not its own."""
 
 EXIT_OF_VERDICT = {Verdict.PASS: Exit.PASS, Verdict.FAIL: Exit.FAIL, Verdict.INCOMPLETE: Exit.INCOMPLETE}
 
@@ -96,20 +104,33 @@ def validate(
     resolved = resolve(request)
     folder = open_run_folder(request.out or new_run_path(request.model), _order(resolved), resume=resume)
     folder.write_text("contract.toml", resolved.loaded.text)
+    with _resumable(folder):
+        try:
+            evidence = asyncio.run(collect(resolved, folder, on_event or (lambda *_: None)))
+        except KpipeError:
+            if not resume:
+                discard(folder)
+            raise
+        save_evidence(folder, evidence)
+        return conclude(folder, resolved.loaded)
+
+
+@contextmanager
+def _resumable(folder: RunFolder) -> Iterator[None]:
+    """Say with Ctrl-C how to go on."""
     try:
-        evidence = asyncio.run(collect(resolved, folder, on_event or (lambda *_: None)))
-    except KpipeError:
-        if not resume:
-            discard(folder)
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"Its workers were ended, and what was finished is kept: go on with the same command and --out {folder.path} --resume.")
         raise
-    save_evidence(folder, evidence)
-    return conclude(folder, resolved.loaded)
 
 
 def _order(resolved: Resolved) -> dict[str, str]:
     """What a resumed run must have in common with the interrupted one."""
-    versions = system.this_interpreter().versions
     contract = resolved.loaded.contract
+    foreign = sorted({table.python for table in contract.targets.values() if table.python})
+    interpreters = {path: system.foreign_interpreter(resolved.loaded.resolve(path)).versions for path in foreign}
+    here = system.environment()
     provided = [resolved.loaded.resolve(table.artifact) for table in contract.targets.values() if table.artifact]
     files = [*(Path(path) for path in resolved.trust.custom_objects), *provided]
     return {
@@ -119,8 +140,14 @@ def _order(resolved: Resolved) -> dict[str, str]:
         "targets": ",".join(resolved.request.targets),
         "files": ",".join(digest(path) for path in files if path.exists()),
         "kpipe": system.kpipe_version(),
-        "runtimes": ",".join(f"{name} {version}" for name, version in sorted(versions.items())),
+        "versions": _listed(here.versions),
+        "interpreters": "; ".join(f"{path}: {_listed(versions)}" for path, versions in interpreters.items()),
+        "machine": f"{here.cpu}, Python {here.python}",
     }
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return ",".join(f"{name} {version}" for name, version in sorted(versions.items()))
 
 
 def conclude(folder: RunFolder, loaded: LoadedContract) -> Run:
@@ -133,7 +160,10 @@ def _write(folder: RunFolder, record: RunRecord) -> Run:
     for place, text in deployments(record).items():
         (folder.artifacts / place).mkdir(parents=True, exist_ok=True)
         folder.write_text(f"artifacts/{place}/deploy.toml", text)
-    return report(Run(folder.path, record))
+    run = report(Run(folder.path, record))
+    if record.verdict is Verdict.PASS and (wrong := contradictions(record)):
+        raise RuntimeError(f"the verdict is PASS and the record says otherwise: {wrong[0]}")
+    return run
 
 
 def judge(run: str | os.PathLike[str], contract: str | os.PathLike[str] | None = None, *, write: bool = True) -> Run:
@@ -144,21 +174,32 @@ def judge(run: str | os.PathLike[str], contract: str | os.PathLike[str] | None =
     """
     path = Path(run).resolve()
     evidence = load_evidence(path)
-    made_with = _made_with(path, evidence.contract_source)
+    made_with = _made_with(path, evidence)
     loaded = load_contract(Path(contract)) if contract is not None else made_with
+    if (signature := model_signature({stage.name: stage for stage in evidence.stages})) is not None:
+        check_names(loaded.contract, signature, loaded.source)
+    record = judge_run(path, loaded, adapt(evidence, made_with, loaded))
+    if not write:
+        return Run(path, record)
     if contract is not None:
-        evidence = adapt(evidence, made_with.contract, loaded.contract)
-    record = judge_run(path, loaded, evidence)
-    return _write(RunFolder(path), record) if write else Run(path, record)
+        RunFolder(path).write_text(JUDGED_BY, loaded.text)
+    return _write(RunFolder(path), record)
 
 
-def _made_with(path: Path, source: str) -> LoadedContract:
-    """The contract that a run was made with, as kept in its folder."""
+def _made_with(path: Path, evidence: Evidence) -> LoadedContract:
+    """The contract that a run was made with, as kept in its folder; one that was edited since is refused."""
+    source = evidence.contract_source
     try:
         text = (path / "contract.toml").read_text(encoding="utf-8")
     except OSError as error:
         raise RunFolderError(f"{path} has lost its contract.toml ({error.strerror}), so what it was asked to do is not known.") from error
-    return LoadedContract(parse_contract(text, source), source, text, path)
+    loaded = LoadedContract(parse_contract(text, source), source, text, Path(evidence.contract_folder))
+    if loaded.sha256 != evidence.contract_sha256:
+        raise RunFolderError(
+            f"{path / 'contract.toml'} is not the contract that the run was made with: SHA-256 {loaded.sha256}, where the run says "
+            f"{evidence.contract_sha256}. Restore it, and give another contract with --contract."
+        )
+    return loaded
 
 
 def report(run: Run) -> Run:

@@ -352,6 +352,13 @@ _ROWS = (
     ),
     Code("KP314", E, "A stage failed", "A step that kpipe runs for the target did not finish.", "Read the stage's log."),
     Code(
+        "KP315",
+        E,
+        "Machine default unknown",
+        "What this machine would do without the settings that kpipe chose could not be seen, so nobody knows whether it flips decisions.",
+        "State the setting in the contract, or find out why the default does not run.",
+    ),
+    Code(
         "KP401",
         E,
         "Drift above the tolerance",
@@ -491,6 +498,27 @@ _ROWS = (
         "Run kpipe validate with this contract.",
     ),
     Code(
+        "KP610",
+        E,
+        "Decisions promised, none compared",
+        "The contract or the golden set speaks of decisions, and no rule says how they are taken.",
+        "Write a [decision] table.",
+    ),
+    Code(
+        "KP611",
+        E,
+        "Output never has a value",
+        "An output is empty on every golden input, so nothing of it was compared.",
+        "Add golden inputs on which it has values.",
+    ),
+    Code(
+        "KP612",
+        W,
+        "Never in other company",
+        "An input's batches held copies of itself only, so a mix-up between rows could not show.",
+        "Add golden inputs of the same shape.",
+    ),
+    Code(
         "KP605",
         W,
         "No decision rule",
@@ -516,5 +544,7 @@ _ROWS = (
 
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}
 
-UNCHECKED_CODES = frozenset({"KP301", "KP302", "KP304", "KP305", "KP306", "KP310", "KP312", "KP314", "KP417", "KP505", "KP604", "KP609"})
+UNCHECKED_CODES = frozenset(
+    {"KP301", "KP302", "KP304", "KP305", "KP306", "KP310", "KP312", "KP314", "KP315", "KP417", "KP505", "KP604", "KP609", "KP610", "KP611"}
+)
 """What the machine does, not the artifact: it leaves cells unchecked (INCOMPLETE) and fails nothing by itself."""

@@ -43,6 +43,8 @@ class StageEvidence:
     result: Result | None
     timing: Result | None = None
     reused: bool = False
+    timing_due: bool = False
+    """A timed phase was asked for."""
     timing_lost: str = ""
     """Why the timed phase that was asked for gave no answer; empty where it did, or none was asked for."""
     shared: bool = False
@@ -95,6 +97,10 @@ class Evidence:
     candidate_sha256: str
     candidate_size: int
     contract_source: str
+    contract_sha256: str
+    """Of the contract that the run was made with; its text lies in the run folder."""
+    contract_folder: str
+    """Where that contract's relative paths begin."""
     golden: GoldenSet
     refusals: tuple[Observation, ...]
     """Reasons to refuse before anything ran: another file than named, a stale manifest, an archive that is unsafe."""
@@ -108,3 +114,5 @@ class Evidence:
     """Why the run stopped early; empty where it went to its end."""
     folders: dict[str, str] = field(default_factory=dict)
     """Stage name to its folder, relative to the run folder."""
+    folder: str = ""
+    """The run folder when it was made, absolute: it may be judged elsewhere."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kpipe.contract import Contract, LoadedContract
     from kpipe.evidence import Evidence, StageEvidence
     from kpipe.findings import Finding
+    from kpipe.golden import GoldenSet
     from kpipe_stages.decisions import Decision
     from kpipe_stages.protocol import DecisionSpec, Signature
 
@@ -68,7 +69,7 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
     scene = Scene(run, contract, evidence, stages, dtypes, signature, reference)
     judged = [judge_target(scene, target, [f for f in shared if f.target == target.plan.name]) for target in evidence.targets]
     findings += [f for j in judged for f in j.findings]
-    findings += [*_evidence_findings(evidence, reference, spec, inferred=inferred), *_claim(contract, evidence, judged)]
+    findings += [*_evidence_findings(contract, evidence, reference, spec, inferred=inferred), *_claim(contract, evidence, judged)]
     findings = _ranked(findings)
     targets = tuple(j.record for j in judged)
     verdict, headline = reach(findings, targets, synthetic=evidence.golden.kind == "synthetic", incomplete=evidence.incomplete)
@@ -183,7 +184,9 @@ def _reference(
     return reference, [*findings, *reference.findings]
 
 
-def _evidence_findings(evidence: Evidence, reference: Reference | None, spec: DecisionSpec | None, *, inferred: bool) -> list[Finding]:
+def _evidence_findings(
+    contract: Contract, evidence: Evidence, reference: Reference | None, spec: DecisionSpec | None, *, inferred: bool
+) -> list[Finding]:
     """KP6xx: what the inputs can and can't prove."""
     golden = evidence.golden
     findings = []
@@ -199,6 +202,8 @@ def _evidence_findings(evidence: Evidence, reference: Reference | None, spec: De
                 "KP602", f"{golden.path} holds arrays that were already preprocessed: decoding and preprocessing were not checked.", place="golden"
             )
         )
+    if spec is None and (promise := _promised(contract, golden)):
+        findings.append(finding("KP610", f"{promise}, and no rule is known by which decisions are taken.", place="decision"))
     if spec is None:
         findings.append(finding("KP605", "No decision rule is known, so numbers were compared and decisions were not.", place="decision"))
     elif inferred:
@@ -210,6 +215,18 @@ def _evidence_findings(evidence: Evidence, reference: Reference | None, spec: De
     if reference is not None and spec is not None:
         findings += _coverage(spec, reference.decisions)
     return findings
+
+
+def _promised(contract: Contract, golden: GoldenSet) -> str:
+    """What speaks of decisions; empty where nothing does."""
+    expected = sum(g.expected is not None for g in golden.inputs)
+    if expected:
+        return f"{expected} golden inputs have an expected decision"
+    if contract.decision is not None:
+        return f"The contract's decision rule '{contract.decision.rule}' names no output of the model"
+    if contract.agreement.prove_flip_rate is not None or contract.agreement.max_flips:
+        return "The contract speaks of flips"
+    return ""
 
 
 def _coverage(spec: DecisionSpec, decisions: tuple[Decision, ...]) -> list[Finding]:

@@ -112,6 +112,10 @@ def _finding(question: Question, code: str, cause: str, place: str, **evidence: 
 
 def _judge_output(question: Question, cells: Cells, mode: str, output: str, flipped: frozenset[int]) -> None:
     """One output in one mode: a cell an input."""
+    if _empty(question, output):
+        cells.unchecked += len(question.inputs)
+        cells.findings.append(_finding(question, "KP611", f"Output '{output}' has no value on any golden input.", output))
+        return
     try:
         drifts = _against_reference(question, mode, output)
         own = _against_alone(question, mode, output)
@@ -127,6 +131,15 @@ def _judge_output(question: Question, cells: Cells, mode: str, output: str, flip
     _record(question, cells, mode, output, drifts)
     if own:
         _record(question, cells, f"{mode}{OWN}", output, own)
+
+
+def _empty(question: Question, output: str) -> bool:
+    """Whether the reference's output holds nothing at all, on any input."""
+    try:
+        rows = question.reference.answers.rows(ALONE, output)
+        return all(math.prod(rows.shape(i)) == 0 for i in range(len(rows)))
+    except (OSError, ValueError, LookupError):
+        return False  # the comparison says what is wrong with them
 
 
 def _against_reference(question: Question, mode: str, output: str) -> list[RowDrift]:

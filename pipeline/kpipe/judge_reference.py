@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kpipe.answers import ALONE, Answers
-from kpipe.compare import Problem, compare
+from kpipe.compare import Problem, compare, kind_of
 from kpipe.findings import Finding
 from kpipe.grade import finding
 from kpipe.ties import TIE_ULPS
@@ -37,7 +39,7 @@ class Reference:
 
 def judge_reference(answers: Answers, spec: DecisionSpec | None, inputs: tuple[GoldenInput, ...], tolerances: dict[str, Tolerance]) -> Reference:
     """Check the reference against itself and against what was approved."""
-    findings = [*_repeatable(answers), *_batch_invariant(answers, inputs, tolerances)]
+    findings = [*_repeatable(answers), *_batch_invariant(answers, inputs, tolerances), *_numbers(answers, inputs)]
     decisions: tuple[Decision, ...] = ()
     if spec is not None and spec.output not in answers.outputs:
         cause = f"The decision is taken on output '{spec.output}'; the model's outputs are {', '.join(answers.outputs)}."
@@ -51,13 +53,17 @@ def judge_reference(answers: Answers, spec: DecisionSpec | None, inputs: tuple[G
             spec = None
     reference = Reference(answers, spec, decisions)
     if spec is not None:
-        findings += [*_decided(reference, inputs), *_approved(reference, inputs), *_ties(reference, inputs)]
+        findings += [*_approved(reference, inputs), *_ties(reference, inputs)]
     return Reference(answers, spec, decisions, tuple(findings))
 
 
 def _repeatable(answers: Answers) -> list[Finding]:
     result = answers.result
     findings = []
+    if result.repeats_equal is None:
+        findings.append(
+            finding("KP314", "The reference was not run twice, so whether it repeats itself is not known.", target="reference", place="repeat")
+        )
     if result.repeats_equal is False:
         cause = f"The reference gave two answers to the same input; they differ by up to {result.repeat_difference:.3g}."
         findings.append(finding("KP409", cause, target="reference", difference=result.repeat_difference))
@@ -85,12 +91,18 @@ def _batch_invariant(answers: Answers, inputs: tuple[GoldenInput, ...], toleranc
     return findings
 
 
-def _decided(reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
-    open_ones = [inputs[i].id for i, d in enumerate(reference.decisions) if d.value == UNDECIDED]
-    if not open_ones:
-        return []
-    cause = f"The reference's scores are NaN on {len(open_ones)} golden input{'s' if len(open_ones) > 1 else ''} ({', '.join(open_ones[:5])}): there is no decision to agree with."
-    return [finding("KP411", cause, target="reference", place=reference.decision.output if reference.decision else "", inputs=open_ones[:50])]
+def _numbers(answers: Answers, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
+    """Outputs that are NaN: a target that agrees with that agrees on nothing. Infinities can be meant, as masked scores are."""
+    findings = []
+    for output in answers.outputs:
+        rows = answers.rows(ALONE, output)
+        if kind_of(rows.dtype) != "float":
+            continue
+        bad = [inputs[i].id for i in range(len(rows)) if bool(np.isnan(rows[i]).any())]
+        if bad:
+            cause = f"The reference's output '{output}' is NaN on {len(bad)} golden input{'s' if len(bad) > 1 else ''} ({', '.join(bad[:5])}): there is nothing to agree with."
+            findings.append(finding("KP411", cause, target="reference", place=output, inputs=bad[:50]))
+    return findings
 
 
 def _approved(reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:

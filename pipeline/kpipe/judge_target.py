@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.specifiers import SpecifierSet
+
 from kpipe.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
 from kpipe.compare import compare
 from kpipe.contract import Contract, TargetTable
@@ -17,7 +19,7 @@ from kpipe.grade import finding, from_observation
 from kpipe.judge_cells import Cells, Question, judge_cells
 from kpipe.judge_reference import Reference
 from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, TargetRecord
-from kpipe.stage_findings import stage_findings
+from kpipe.stage_findings import stage_findings, timing_findings
 from kpipe.ties import breaks_tie
 from kpipe.times import check_limits, summarise
 from kpipe.tolerance import COARSER, precision_class, tolerance_for
@@ -102,6 +104,8 @@ def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> 
         bench.findings += stage_findings(stage, target=target.plan.name, required=target.plan.required)
     answers = open_answers(stage, scene.run / scene.evidence.folders.get(name, f"stages/{name}"))
     cells = _cells(bench, answers)
+    if stage is not None:
+        _version(bench, stage)
     if answers is not None:
         _preprocessing(bench)
         _precision(bench, answers)
@@ -117,12 +121,26 @@ def _absence(bench: _Bench) -> None:
     bench.findings += [from_observation(o, target=plan.name, required=plan.required) for o in bench.target.problems]
 
 
+def _version(bench: _Bench, stage: StageEvidence) -> None:
+    """The version that the contract names, against the one that the worker says it ran."""
+    if not bench.table.version or bench.plan.absent is not None:
+        return
+    distribution = RUNTIMES[bench.plan.runtime].distributions[0]
+    identity = stage.result.identity if stage.result else None
+    found = identity.versions.get(distribution, "") if identity else ""
+    if not found or not SpecifierSet(bench.table.version).contains(found, prereleases=True):
+        cause = f"Target '{bench.plan.name}' asks for {distribution} {bench.table.version}; its worker had {found or 'an unknown version'}."
+        bench.add("KP302", cause, place=bench.plan.name, wanted=bench.table.version, found=found)
+
+
 def _cells(bench: _Bench, answers: Answers | None) -> Cells:
     reference, contract = bench.scene.reference, bench.scene.contract
     modes = owed_modes(contract)
     if answers is None or reference is None:
         outputs = len(reference.answers.outputs) if reference else len(bench.scene.signature.outputs) if bench.scene.signature else 1
         return Cells(unchecked=len(modes) * max(1, outputs) * len(bench.scene.evidence.golden.inputs))
+    if answers.result.repeats_equal is None:
+        bench.add("KP314", "The target was not run twice, so whether it repeats itself is not known.", place="repeat")
     if answers.result.repeats_equal is False:
         bench.add("KP416", f"The target gave two answers to the same input; they differ by up to {answers.result.repeat_difference:.3g}.")
     if fixed := fixed_batch(bench.target, answers):
@@ -152,8 +170,10 @@ def fixed_batch(target: TargetEvidence, answers: Answers) -> int | None:
     return next((size for size in sizes if size is not None), None)
 
 
-def _asked_precision(plan: TargetPlan) -> str:
-    """The dtype that the target's settings ask for; empty where the runtime may choose."""
+def _asked_precision(plan: TargetPlan, table: TargetTable) -> str:
+    """The dtype that the contract asks for: ``precision`` where it is written, else the settings'; empty where the runtime may choose."""
+    if table.precision == "f32" and "precision" in table.model_fields_set:
+        return "float32"
     settings = {**plan.chosen, **plan.settings}
     for key, _ in RUNTIMES[plan.runtime].float32_settings:
         if key in settings:
@@ -162,7 +182,7 @@ def _asked_precision(plan: TargetPlan) -> str:
 
 
 def _tolerances(bench: _Bench, answers: Answers, reference: Reference) -> dict[str, Tolerance]:
-    asked = _asked_precision(bench.plan)
+    asked = _asked_precision(bench.plan, bench.table)
     precision = precision_class(
         bench.scene.model_dtypes | ({asked} if asked else set()), answers.result.effective_precision, "f32" if asked else "default"
     )
@@ -202,7 +222,7 @@ def _size(rows: object, other: object, index: int) -> str:
 
 def _precision(bench: _Bench, answers: Answers) -> None:
     """Nothing may be coarser than what was asked for, unless the model's own layers are."""
-    asked = _asked_precision(bench.plan)
+    asked = _asked_precision(bench.plan, bench.table)
     effective = answers.result.effective_precision
     if asked and not fine_enough(effective, bench.scene.model_dtypes | {asked}):
         cause = f"The contract asks for {asked}; the runtime says that it computes in {effective or 'an unknown precision'}."
@@ -234,7 +254,7 @@ def _machine_default(bench: _Bench, answers: Answers) -> None:
         return
     if not answers.has(MACHINE_DEFAULT):
         why = answers.result.failed.get(MACHINE_DEFAULT, "it was not run")
-        bench.add("KP308", f"What this machine does without {chosen} is not known: {why}.", place=plan.name)
+        bench.add("KP315", f"What this machine does without {chosen} is not known: {why}.", place=plan.name)
         return
     spec = reference.decision
     try:
@@ -247,7 +267,7 @@ def _machine_default(bench: _Bench, answers: Answers) -> None:
             if a.value != b.value and not tie
         ]
     except (OSError, ValueError, LookupError) as error:  # DecisionError among them
-        bench.add("KP308", f"What this machine does without {chosen} is not known: {error}", place=plan.name)
+        bench.add("KP315", f"What this machine does without {chosen} is not known: {error}", place=plan.name)
         return
     if flipped:
         cause = f"Without {chosen} this machine's default decides otherwise on {len(flipped)} of {len(default)} inputs ({', '.join(flipped[:5])})."
@@ -257,15 +277,12 @@ def _machine_default(bench: _Bench, answers: Answers) -> None:
 def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvidence | None) -> Judged:
     plan, result = bench.plan, answers.result if answers else None
     timing = decode(TimingResult, stage.timing.data) if stage and stage.timing and stage.timing.data else None
-    if stage is not None and stage.timing_lost:
-        bench.add("KP417", f"The timed phase of '{plan.name}' gave no answer: {stage.timing_lost}.", place="timing")
-    if stage is not None and stage.timing is not None:
-        bench.findings += stage_findings_of_timing(stage, plan)
+    bench.findings += timing_findings(stage, target=plan.name, required=plan.required)
     if timing is not None and answers is not None and bench.scene.reference is not None:
         _timed_outputs(bench, timing)
     load = _load(bench, result, stage)
     model_only, end_to_end = (summarise(timing.model_only), summarise(timing.end_to_end)) if timing else (None, None)
-    peak = stage.result.peak_rss_bytes if stage and stage.result else None
+    peak = max((r.peak_rss_bytes for r in (stage.result, stage.timing) if r is not None), default=None) if stage else None
     size = bench.target.artifact.size if bench.target.artifact else None
     if RUNTIMES[plan.runtime].artifact == "keras":
         size = bench.scene.evidence.candidate_size
@@ -300,16 +317,6 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
         limits=limits,
     )
     return Judged(record, tuple(bench.findings), tuple(cells.flips))
-
-
-def stage_findings_of_timing(stage: StageEvidence, plan: TargetPlan) -> list[Finding]:
-    """Findings of the timed phase; a failure there leaves times unknown, not numbers."""
-    assert stage.timing is not None
-    findings = [from_observation(o, target=plan.name, required=plan.required) for o in stage.timing.observations]
-    if stage.timing.failure is not None:
-        cause = f"The timed phase failed: {stage.timing.failure.type}: {stage.timing.failure.message[:300]}"
-        findings.append(finding("KP311", cause, target=plan.name, place="timing", required=plan.required))
-    return findings
 
 
 def _timed_outputs(bench: _Bench, timing: TimingResult) -> None:
@@ -418,7 +425,7 @@ def _artifact(bench: _Bench) -> ArtifactRecord | None:
         return None
     return ArtifactRecord(
         format=artifact.format,
-        path=_below(bench.scene.run, artifact.path),
+        path=_below(bench.scene.evidence.folder or bench.scene.run, artifact.path),
         sha256=artifact.sha256,
         size=artifact.size,
         provided=bool(bench.plan.provided),
@@ -427,10 +434,10 @@ def _artifact(bench: _Bench) -> ArtifactRecord | None:
         signature=artifact.signature,
         ops=dict(artifact.ops),
         fixed_batch=artifact.batch,
-        companions=tuple(_below(bench.scene.run, path) for path in artifact.companions),
+        companions=tuple(_below(bench.scene.evidence.folder or bench.scene.run, path) for path in artifact.companions),
     )
 
 
-def _below(run: Path, path: str) -> str:
+def _below(run: str | Path, path: str) -> str:
     """A path relative to the run folder where it lies below it."""
     return str(Path(path).relative_to(run)) if Path(path).is_relative_to(run) else path

@@ -26,7 +26,6 @@ INHERITED = (
     "PATH",
     "LANG",
     "LC_ALL",
-    "TMPDIR",
     "LD_LIBRARY_PATH",
     "SYSTEMROOT",
     "PYTHONDONTWRITEBYTECODE",
@@ -46,6 +45,7 @@ def worker_environment(home: Path, *, backend: str | None, threads: int, cache: 
     environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
     environment |= {
         "HOME": str(home),
+        "TMPDIR": str(home / "tmp"),
         "KERAS_HOME": str(home / "keras"),
         "XDG_CACHE_HOME": str(cache),
         "PYTHONHASHSEED": "0",
@@ -66,9 +66,9 @@ def worker_environment(home: Path, *, backend: str | None, threads: int, cache: 
 
 
 def make_home(folder: Path) -> Path:
-    """A private HOME: OpenVINO's telemetry is off, Keras finds no configuration."""
-    (folder / "keras").mkdir(parents=True, exist_ok=True)
-    (folder / "intel").mkdir(exist_ok=True)
+    """A private HOME: OpenVINO's telemetry is off, Keras finds no configuration, and what frameworks leave in TMPDIR lies in it."""
+    for name in ("keras", "intel", "tmp"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "intel" / "openvino_telemetry").write_text("0", encoding="utf-8")
     return folder
 
@@ -156,7 +156,7 @@ def finished(folder: Path, order: Order) -> StageEvidence | None:
     timing = read_answer(folder / "timing.json", job.attempt) if job else None
     if timing is None and wants_timing(order):
         return None  # the process that could be timed is gone
-    return StageEvidence(order.name, Ending.OK, "", 0.0, 0.0, result, timing, reused=True)
+    return StageEvidence(order.name, Ending.OK, "", 0.0, 0.0, result, timing, reused=True, timing_due=wants_timing(order))
 
 
 def wants_timing(order: Order) -> bool:
@@ -251,6 +251,8 @@ class WorkerProcess:
                 while (event := await self._events.get()) != "ended":
                     if event == wanted:
                         return True
+                assert self._reader is not None
+                await self._reader  # what a listener raised is raised here: with nobody reading, the worker would never be done
         except TimeoutError:
             await self._kill()
             raise
@@ -325,7 +327,7 @@ class WorkerProcess:
 
     async def _gone(self) -> None:
         if self._reader is not None:
-            await self._reader
+            await asyncio.wait([self._reader])  # a listener's exception has been raised where the stage was waited for
         self._working(active=False)
         self._launcher.alive.pop(self.order.name, None)
 
@@ -360,4 +362,6 @@ class WorkerProcess:
         return " | ".join(lines[-3:])[-500:] or "nothing in the log"
 
     def _outcome(self, ending: Ending, detail: str, result: Result | None = None) -> StageEvidence:
-        return StageEvidence(self.order.name, ending, detail, self._begin, self._launcher.now(), result, shared=self.shared)
+        return StageEvidence(
+            self.order.name, ending, detail, self._begin, self._launcher.now(), result, shared=self.shared, timing_due=wants_timing(self.order)
+        )

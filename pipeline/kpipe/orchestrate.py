@@ -124,7 +124,8 @@ class Validation:
         return target
 
     async def perform(self, order: Order) -> tuple[StageEvidence, WorkerProcess | None]:
-        """Run a stage to its answer and keep the evidence."""
+        """Run a stage to its answer and keep the evidence. It gets what is left of the run's time now, however long it waited for its turn."""
+        order = replace(order, time_limit_s=min(order.time_limit_s, self._left()))
         if order.time_limit_s <= 0:
             limit = self.contract.run.total_s
             self.incomplete = f"The run's time limit of {limit:g} s was reached; what was left is unchecked."
@@ -392,7 +393,7 @@ class Validation:
             except (OSError, ValueError) as error:
                 self._problem(
                     plans[name],
-                    Observation("KP210", f"The artifact {Path(artifact.path).name} of target '{name}' went away during the run: {error}.", "", name),
+                    Observation("KP210", f"The artifact {self._shown(artifact)} of target '{name}' went away during the run: {error}.", "", name),
                 )
                 continue
             if found != artifact.sha256:
@@ -400,11 +401,15 @@ class Validation:
                     plans[name],
                     Observation(
                         "KP211",
-                        f"The artifact {Path(artifact.path).name} of target '{name}' was altered during the run: SHA-256 {artifact.sha256}, now {found}.",
+                        f"The artifact {self._shown(artifact)} of target '{name}' was altered during the run: SHA-256 {artifact.sha256}, now {found}.",
                         "",
                         name,
                     ),
                 )
+
+    def _shown(self, artifact: Artifact) -> str:
+        path = Path(artifact.path)
+        return str(path.relative_to(self.folder.path) if path.is_relative_to(self.folder.path) else path)
 
     # ------------------------------------------------------------ evidence
 
@@ -420,6 +425,8 @@ class Validation:
             candidate_sha256=self.resolved.sha256,
             candidate_size=self.resolved.size,
             contract_source=self.resolved.loaded.source,
+            contract_sha256=self.resolved.loaded.sha256,
+            contract_folder=str(self.resolved.loaded.folder),
             golden=golden,
             refusals=tuple(self.refusals),
             reference=self.reference,
@@ -429,6 +436,7 @@ class Validation:
             notes=tuple(self.notes),
             incomplete=self.incomplete,
             folders={name: f"stages/{name}" for name in self.stages},
+            folder=str(self.folder.path),
         )
 
 
@@ -482,6 +490,7 @@ async def collect(resolved: Resolved, folder: RunFolder, on_event: Callable[[str
         raise _first_of(group) from group
     finally:
         await validation.launcher.close()
+        shutil.rmtree(folder.stages / "home", ignore_errors=True)
     return validation.evidence(environment)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from packaging.specifiers import SpecifierSet
-
 from kpipe.contract import TargetTable
 from kpipe.evidence import TargetEvidence, TargetPlan
 from kpipe_stages.catalog import RUNTIMES
@@ -15,14 +13,17 @@ from kpipe_stages.protocol import Observation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kpipe.contract import Contract
+    from kpipe.contract import Contract, LoadedContract
     from kpipe.evidence import Evidence
 
-WORK_OF_TARGET = ("artifact", "settings", "precision", "python", "threads", "inputs")
+WORK_OF_TARGET = ("settings", "precision", "threads", "inputs")
 """Keys of a target that say what is run; the others say how it is judged."""
 
+FILES_OF_TARGET = ("artifact", "python")
+"""The same, for keys that are paths."""
 
-def adapt(evidence: Evidence, made_with: Contract, asked: Contract) -> Evidence:
+
+def adapt(evidence: Evidence, made_with: LoadedContract, asked: LoadedContract) -> Evidence:
     """The evidence as the contract ``asked`` has to see it.
 
     Args:
@@ -31,9 +32,9 @@ def adapt(evidence: Evidence, made_with: Contract, asked: Contract) -> Evidence:
         asked: the contract to judge by.
     """
     ran = {target.plan.name: target for target in evidence.targets}
-    tables = asked.targets or {name: made_with.targets.get(name, TargetTable(required=t.plan.required)) for name, t in ran.items()}
-    targets = tuple(_target(name, table, ran.get(name), made_with, evidence) for name, table in tables.items())
-    notes = [*evidence.notes, *_digests(evidence, asked), *(_note("", key) for key in _differences(made_with, asked))]
+    tables = asked.contract.targets or {name: made_with.contract.targets.get(name, TargetTable(required=t.plan.required)) for name, t in ran.items()}
+    targets = tuple(_target(name, table, ran.get(name), made_with, asked) for name, table in tables.items())
+    notes = [*evidence.notes, *_digests(evidence, made_with.contract, asked.contract), *(_note("", key) for key in _differences(made_with, asked))]
     return replace(evidence, targets=targets, notes=tuple(notes))
 
 
@@ -42,51 +43,48 @@ def _note(target: str, key: str) -> Observation:
     return Observation("KP609", f"{where}the contract's {key} is not what the run was made with.", "", key)
 
 
-def _digests(evidence: Evidence, asked: Contract) -> Iterator[Observation]:
-    """The files that the contract names by digest, whatever the run was made with."""
-    if asked.model.sha256 and asked.model.sha256 != evidence.candidate_sha256:
+def _digests(evidence: Evidence, made_with: Contract, asked: Contract) -> Iterator[Observation]:
+    """The files that the contract names by digest, where the run was not held to the same ones."""
+    if asked.model.sha256 and asked.model.sha256 not in {evidence.candidate_sha256, made_with.model.sha256}:
         yield Observation(
             "KP011", f"The run's candidate has SHA-256 {evidence.candidate_sha256}; the contract names {asked.model.sha256}.", "", "model.sha256"
         )
     wanted, found = asked.golden.manifest_sha256, evidence.golden.manifest_sha256
-    if wanted and wanted != found:
+    if wanted and wanted not in {found, made_with.golden.manifest_sha256}:
         yield Observation("KP105", f"The run's manifest has SHA-256 {found or 'none'}; the contract names {wanted}.", "", "golden.manifest_sha256")
 
 
-def _differences(made_with: Contract, asked: Contract) -> Iterator[str]:
-    """Keys that change the work of every target."""
-    for key in ("backend", "custom_objects", "allow_modules", "allow_lambda"):
-        if getattr(made_with.model, key) != getattr(asked.model, key):
+def _differences(made_with: LoadedContract, asked: LoadedContract) -> Iterator[str]:
+    """Keys that change the work of every target; paths are compared as the files that they mean."""
+    old, new = made_with.contract, asked.contract
+    for key in ("backend", "allow_modules", "allow_lambda"):
+        if getattr(old.model, key) != getattr(new.model, key):
             yield f"model.{key}"
-    if made_with.golden.path != asked.golden.path and asked.golden.path is not None:
+    if [made_with.resolve(p) for p in old.model.custom_objects] != [asked.resolve(p) for p in new.model.custom_objects]:
+        yield "model.custom_objects"
+    if new.golden.path is not None and (old.golden.path is None or made_with.resolve(old.golden.path) != asked.resolve(new.golden.path)):
         yield "golden.path"
-    if made_with.inputs != asked.inputs:
+    if old.inputs != new.inputs:
         yield "inputs"
-    if made_with.export != asked.export:
+    if old.export != new.export:
         yield "export"
 
 
-def _target(name: str, table: TargetTable, ran: TargetEvidence | None, made_with: Contract, evidence: Evidence) -> TargetEvidence:
+def _target(name: str, table: TargetTable, ran: TargetEvidence | None, made_with: LoadedContract, asked: LoadedContract) -> TargetEvidence:
     runtime = table.runtime or name
     required = RUNTIMES[runtime].required_by_default if table.required is None else table.required
     if ran is None:
         absent = Observation("KP609", f"Target '{name}' was not part of the run.", "", name)
         plan = TargetPlan(name, runtime, required, {}, {}, table.precision, 0, "", "", (), quiet_load=False, absent=absent)
         return TargetEvidence(plan, None)
-    old = made_with.targets.get(name, TargetTable())
+    old = made_with.contract.targets.get(name, TargetTable())
     changed: list[Any] = [key for key in WORK_OF_TARGET if getattr(old, key) != getattr(table, key)]
+    changed += [key for key in FILES_OF_TARGET if _file(made_with, getattr(old, key)) != _file(asked, getattr(table, key))]
     if ran.plan.runtime != runtime:
         changed.insert(0, "runtime")
-    problems = [*ran.problems, *(_note(name, f"targets.{name}.{key}") for key in changed), *_version(name, table, ran, evidence)]
+    problems = [*ran.problems, *(_note(name, f"targets.{name}.{key}") for key in changed)]
     return replace(ran, plan=replace(ran.plan, required=required), problems=tuple(problems))
 
 
-def _version(name: str, table: TargetTable, ran: TargetEvidence, evidence: Evidence) -> Iterator[Observation]:
-    if not table.version or ran.plan.absent is not None:
-        return
-    stage = next((s for s in evidence.stages if s.name == f"run.{name}"), None)
-    distribution = RUNTIMES[ran.plan.runtime].distributions[0]
-    identity = stage.result.identity if stage and stage.result else None
-    found = identity.versions.get(distribution, "") if identity else ""
-    if not found or not SpecifierSet(table.version).contains(found, prereleases=True):
-        yield Observation("KP302", f"Target '{name}' asks for {distribution} {table.version}; the run had {found or 'an unknown version'}.", "", name)
+def _file(loaded: LoadedContract, path: str | None) -> str | None:
+    return str(loaded.resolve(path)) if path is not None else None

@@ -8,6 +8,7 @@ from kpipe.evidence import Ending
 from kpipe.findings import Severity
 from kpipe.grade import finding, from_observation
 from kpipe.text import first_line
+from kpipe_stages.protocol import Status
 
 if TYPE_CHECKING:
     from kpipe.evidence import StageEvidence
@@ -35,14 +36,36 @@ def stage_findings(stage: StageEvidence, *, target: str = "", required: bool = T
         return [*findings, finding(code, cause, target=target, place=stage.name, required=required)]
     failure = stage.result.failure if stage.result else None
     if failure is None:  # a stage that failed without an exception named its reason in its last observation
-        return (
-            findings
-            if any(f.severity is Severity.ERROR for f in findings)
-            else [*findings, _unexplained(stage, target, failed_as, required=required)]
-        )
+        named = any(f.severity is Severity.ERROR for f in findings)
+        return findings if named else [*findings, _unexplained(stage, target, failed_as, required=required)]
     code = _BY_PHASE.get(failure.phase, failed_as)
     cause = f"{failure.type} while {_doing(failure.phase)}: {first_line(failure.message)}"
     return [*findings, finding(code, cause, target=target, place=stage.name, required=required, phase=failure.phase)]
+
+
+def timing_findings(stage: StageEvidence | None, *, target: str, required: bool) -> list[Finding]:
+    """What the timed phase saw, and one finding where it was asked for and did not end well.
+
+    A runtime that refuses a call it took before fails (KP311); a worker that was lost leaves times unknown (KP417).
+    """
+    if stage is None or stage.ending is not Ending.OK:
+        return []
+    if stage.timing is None:
+        cause = f"The timed phase of '{target}' gave no answer: {stage.timing_lost or 'it was not run'}."
+        return [finding("KP417", cause, target=target, place="timing", required=required)] if stage.timing_due or stage.timing_lost else []
+    findings = [from_observation(o, target=target, required=required) for o in stage.timing.observations]
+    if stage.timing.status is Status.OK:
+        return findings
+    failure = stage.timing.failure
+    if failure is not None:
+        cause = f"The timed phase failed: {failure.type}: {first_line(failure.message)}"
+        return [*findings, finding("KP311", cause, target=target, place="timing", required=required)]
+    if any(f.severity is Severity.ERROR for f in findings):
+        return findings
+    return [
+        *findings,
+        finding("KP417", f"The timed phase of '{target}' failed and named no reason.", target=target, place="timing", required=required),
+    ]
 
 
 def _unexplained(stage: StageEvidence, target: str, code: str, *, required: bool) -> Finding:

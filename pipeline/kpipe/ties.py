@@ -32,7 +32,8 @@ def breaks_tie(spec: DecisionSpec, reference: Array, target: Array) -> bool:
     width = TIE_ULPS * 2.0**-23 * np.where(np.isfinite(ours), np.abs(ours), 0.0).max(axis=-1, keepdims=True)
     if spec.rule == "threshold":
         changed = (ours >= spec.threshold) != (theirs >= spec.threshold)
-        return bool(((np.abs(ours - spec.threshold) <= width) | ~changed).all())
+        near = TIE_ULPS * 2.0**-23 * np.maximum(np.abs(ours), abs(spec.threshold))
+        return bool(((np.abs(ours - spec.threshold) <= near) | ~changed).all())
     chosen = min(spec.k if spec.rule == "top_k" else 1, ours.shape[-1] - 1)
     ranked = np.take_along_axis(ours, np.argsort(-theirs, axis=-1, kind="stable"), axis=-1)
     best_behind = np.flip(np.maximum.accumulate(np.flip(ranked, axis=-1), axis=-1), axis=-1)[..., 1 : chosen + 1]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from kpipe_stages.archive.collecting import Collector, shown
 from kpipe_stages.archive.config_tree import ConfigJudge
 from kpipe_stages.archive.custom_objects import read_custom_objects
-from kpipe_stages.archive.hdf5_safety import Contents, Stored, read_contents
+from kpipe_stages.archive.hdf5_safety import Contents, Stored, read_contents, read_saved_names
 from kpipe_stages.archive.hints import integer_ranges, output_activations
 from kpipe_stages.archive.json_text import read_json_object
 from kpipe_stages.archive.layers import Layer, read_layers, walk
 from kpipe_stages.archive.peek import HDF5_SIGNATURE, open_candidate
 from kpipe_stages.archive.signature import read_signature
-from kpipe_stages.archive.weights_check import Owners, check_declared_sizes, check_weights, is_training_state
+from kpipe_stages.archive.weights_check import Owners, check_declared_sizes, check_saved_names, check_weights, is_training_state
 from kpipe_stages.archive.weights_scan import scan
 from kpipe_stages.archive.zip_reading import check_member, extract_member, read_member
 from kpipe_stages.archive.zip_structure import SAVE_AGAIN, Member, read_structure
@@ -136,12 +136,12 @@ def _inspect_weights(
     file: BinaryIO, members: dict[str, Member], config: dict[str, Any] | None, job: InspectJob, worker: Worker, collector: Collector
 ) -> Contents:
     if WEIGHTS not in members:
-        return Contents({}, {})
+        return Contents({}, ())
     worker.enter("weights")
     copy = worker.folder / "weights.h5"
     try:
         if not extract_member(file, members[WEIGHTS], copy, collector) or not _is_hdf5(copy, collector):
-            return Contents({}, {})
+            return Contents({}, ())
         return _open_weights(copy, config, job, worker, collector)
     finally:
         copy.unlink(missing_ok=True)
@@ -162,7 +162,7 @@ def _open_weights(path: Path, config: dict[str, Any] | None, job: InspectJob, wo
         weights = h5py.File(path, "r")
     except (OSError, RuntimeError, ValueError) as error:
         collector.refuse("KP001", f"{WEIGHTS} can't be opened: {shown(error)}.", "Save or copy the model again.", place=WEIGHTS)
-        return Contents({}, {})
+        return Contents({}, ())
     with weights:
         contents = read_contents(weights, path.stat().st_size, job.limits, collector)
         layers = read_layers(config or {})
@@ -170,6 +170,8 @@ def _open_weights(path: Path, config: dict[str, Any] | None, job: InspectJob, wo
             check_declared_sizes(config, contents, collector)
             check_weights(config, layers, contents, collector)
         _scan(weights, contents, Owners(layers), worker, collector)
+        if not collector.refused:
+            check_saved_names(layers, read_saved_names(weights, contents, collector), collector)
     return contents
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -149,6 +149,15 @@ def write_rows(prefix: str | Path, rows: Sequence[Any]) -> str:
     return Path(f"{prefix}.dtype").read_text(encoding="utf-8")
 
 
+def _load(path: str, mmap_mode: Literal["r"] | None = None) -> Array:
+    """Read an ``.npy``; numpy calls an empty one the end of a file, which is neither `OSError` nor `ValueError`."""
+    try:
+        array: Array = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+    except EOFError as error:
+        raise ValueError(f"{path} is empty") from error
+    return array
+
+
 class Rows:
     """Rows written by `RowsWriter` or `write_rows`, read lazily from a memory map."""
 
@@ -160,12 +169,12 @@ class Rows:
             ValueError: they contradict one another.
         """
         self.dtype = Path(f"{prefix}.dtype").read_text(encoding="utf-8")
-        self._values = np.load(f"{prefix}.values.npy", mmap_mode="r", allow_pickle=False)
+        self._values = _load(f"{prefix}.values.npy", mmap_mode="r")
         stored = self._values.dtype.name if self._values.dtype.kind != "U" else "string"
         if stored != {"bfloat16": "uint16"}.get(self.dtype, self.dtype):
             raise ValueError(f"{prefix}: the values are {stored}, and {self.dtype} is said")
-        self._shapes = np.load(f"{prefix}.shapes.npy", allow_pickle=False)
-        self.absent = frozenset(np.load(f"{prefix}.absent.npy", allow_pickle=False).tolist())
+        self._shapes = _load(f"{prefix}.shapes.npy")
+        self.absent = frozenset(_load(f"{prefix}.absent.npy").tolist())
         sizes = np.prod(self._shapes, axis=1, dtype=np.int64)
         sizes[sorted(self.absent)] = 0  # of rank 0, whose empty product is 1
         self._starts = np.concatenate([[0], np.cumsum(sizes)])

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from kpipe.errors import UsageError
 
+
+class _Escape(BaseException):
+    """Carries an exception past typer, which ends with codes of its own on some."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class _Commands(typer.core.TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, EOFError, BrokenPipeError) as error:
+            raise _Escape(error) from error
+
+
 app = typer.Typer(
     name="kpipe",
+    cls=_Commands,
     help="The release gate for Keras models: may this .keras file ship to these runtimes?",
     epilog="Exit codes: 0 PASS, 1 FAIL, 2 the command, contract or golden set is off, 3 INCOMPLETE, 4 a fault of kpipe's own, 130/143 interrupted.",
     no_args_is_help=True,
@@ -136,12 +156,18 @@ def command(words: list[str]) -> int:
 
     Raises:
         UsageError: the words are off.
+        KeyboardInterrupt: a signal stopped it.
+        BrokenPipeError: whoever read its output has gone.
     """
     from typer.exceptions import TyperException
 
     try:
         result = typer.main.get_command(app).main(args=words, prog_name="kpipe", standalone_mode=False)
+    except _Escape as escape:
+        raise escape.error from None
     except TyperException as error:
         message = error.format_message() if hasattr(error, "format_message") else str(error)
         raise UsageError(f"{message} Try 'kpipe --help'.") from error
-    return int(result or 0)
+    if not isinstance(result, int):
+        raise TypeError(f"a command ended with {result!r} instead of an exit code")
+    return result

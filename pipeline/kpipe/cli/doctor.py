@@ -32,7 +32,7 @@ def run_targets(*, as_json: bool) -> int:
     for item in rows:
         state = ", ".join(f"{k} {v}" for k, v in item["versions"].items())
         lack = f"missing {', '.join(item['missing'])}: pip install 'keras-kpipe[{item['extra']}]'" if item["missing"] else "installed"
-        print("  ".join(part for part in (f"{item['runtime']:<16}", f"{item['title']:<32}", lack, state) if part))
+        print("  ".join(part for part in (f"{item['runtime']:<16}", f"{item['title']:<34}", lack, state) if part))
     return Exit.PASS
 
 

@@ -74,7 +74,7 @@ def _run_suite(record: RunRecord) -> Suite:
 
 
 def _target_suite(record: RunRecord, target: TargetRecord) -> Suite:
-    suite = Suite(target.name, seconds=sum(s.end_s - s.begin_s for s in record.stages if s.name.removeprefix("run_") == target.name))
+    suite = Suite(target.name, seconds=sum(s.end_s - s.begin_s for s in record.stages if s.name in {f"run.{target.name}", f"load.{target.name}"}))
     status = summary.status_of(target)
     outcome = {CellStatus.PASS: "", CellStatus.FAIL: "failure", CellStatus.UNCHECKED: "error"}[status]
     row = summary.target_row(target)

@@ -52,8 +52,7 @@ class Contents:
     """What the weights file holds."""
 
     arrays: dict[str, Stored]
-    saved_names: dict[str, str]
-    """Group of a layer to the name of the layer it was saved from, where the file says so."""
+    groups: tuple[str, ...]
 
 
 def read_contents(file: h5py.File, file_size: int, limits: ArchiveLimits, collector: Collector) -> Contents:
@@ -66,7 +65,23 @@ def read_contents(file: h5py.File, file_size: int, limits: ArchiveLimits, collec
     if visitor.stored_bytes > file_size:
         cause = f"The datasets claim {visitor.stored_bytes} stored bytes; the weights file has {file_size}: some bytes are counted more than once."
         collector.refuse("KP003", cause, _REMEDY, place="model.weights.h5", stored=visitor.stored_bytes, bytes=file_size)
-    return Contents(visitor.arrays, visitor.saved_names)
+    return Contents(visitor.arrays, tuple(visitor.groups))
+
+
+def read_saved_names(file: h5py.File, contents: Contents, collector: Collector) -> dict[str, str]:
+    """Group of a layer to the name of the layer it was saved from, where the file says so.
+
+    Text lies in HDF5's global heap, whose reader can crash or hang on a forged one: call this last, for a file that nothing else speaks against.
+    """
+    names = dict[str, str]()
+    try:
+        for group in contents.groups:
+            name = _text_attribute(file[group], "name") if group.endswith("/vars") else None
+            if name is not None:
+                names[group.removesuffix("/vars")] = name
+    except _FAULTS as error:
+        collector.refuse("KP001", f"The weights file is damaged: {shown(error)}.", "Save or copy the model again.", place="model.weights.h5")
+    return names
 
 
 class _Visitor:
@@ -75,7 +90,7 @@ class _Visitor:
         self._collector = collector
         self._seen = dict[int, str]()
         self.arrays = dict[str, Stored]()
-        self.saved_names = dict[str, str]()
+        self.groups = list[str]()
         self.stored_bytes = 0
 
     def visit(self, file: h5py.File) -> None:
@@ -108,17 +123,12 @@ class _Visitor:
                 continue
             self._seen[address] = place
             if isinstance(item, h5py.Group):
-                self._name(item, place.strip("/"))
+                self.groups.append(place.strip("/"))
                 yield name, item
             elif isinstance(item, h5py.Dataset):
                 self._dataset(item, place.strip("/"))
             else:
                 self._refuse("KP009", place, f"'{shown(place)}' is a {type(item).__name__}; only groups and datasets were expected.")
-
-    def _name(self, group: h5py.Group, path: str) -> None:
-        name = _text_attribute(group, "name")
-        if name is not None and path.endswith("/vars"):
-            self.saved_names[path.removesuffix("/vars")] = name
 
     def _dataset(self, dataset: h5py.Dataset, path: str) -> None:
         if fault := _storage_fault(dataset):
@@ -177,10 +187,10 @@ def _dtype_name(dataset: h5py.Dataset) -> str | None:
     import h5py
 
     kind, size = dataset.id.get_type().get_class(), dataset.id.get_type().get_size()
-    said = _text_attribute(dataset, "dtype")
     if kind == h5py.h5t.OPAQUE:
+        said = _text_attribute(dataset, "dtype")
         return said if said is not None and _OPAQUE.get(said) == size else None
-    if said in _OPAQUE:
+    if "dtype" in dataset.attrs:
         return None  # Keras would read other numbers than are stored here
     if (kind in {h5py.h5t.INTEGER, h5py.h5t.ENUM} and size in {1, 2, 4, 8}) or (kind == h5py.h5t.FLOAT and size in {2, 4, 8}):
         return str(dataset.dtype.newbyteorder("=").name)

@@ -78,8 +78,19 @@ def _check_axes(node: dict[str, Any], collector: Collector) -> None:
             collector.refuse("KP008", cause, _SAVE_AGAIN, place=name, axis=shape)
 
 
+def check_saved_names(layers: tuple[Layer, ...], saved_names: dict[str, str], collector: Collector) -> None:
+    """KP008 for a group that was saved from another layer than the one that Keras would load it into."""
+    for layer in walk(layers):
+        saved = saved_names.get(layer.prefix)
+        if saved is not None and saved != layer.own_name and not layer.shared:
+            cause = (
+                f"Group '{layer.prefix}' was saved from layer '{shown(saved)}'; by its position Keras would load it into '{shown(layer.own_name)}'."
+            )
+            collector.refuse("KP008", cause, _SAVE_AGAIN, place=layer.name, group=layer.prefix, saved=shown(saved))
+
+
 def check_weights(config: dict[str, Any], layers: tuple[Layer, ...], contents: Contents, collector: Collector) -> None:
-    """Missing weights, other shapes or another layer's (KP008), other dtypes (KP015), weights that nothing loads (KP017)."""
+    """Missing weights and other shapes (KP008), other dtypes (KP015), weights that nothing loads (KP017)."""
     if any(path.startswith(f"{_KERAS_2_GROUP}/") for path in contents.arrays):
         collector.refuse(
             "KP008", "The weights file has the layout of Keras 2.", "Load it with the Keras that wrote it and save it again with Keras 3."
@@ -101,10 +112,6 @@ def check_weights(config: dict[str, Any], layers: tuple[Layer, ...], contents: C
 
 
 def _check_layer(layer: Layer, expected: Any, contents: Contents, collector: Collector) -> None:
-    saved = contents.saved_names.get(layer.prefix)
-    if saved is not None and saved != layer.own_name:
-        cause = f"Group '{layer.prefix}' was saved from layer '{shown(saved)}'; by its position Keras would load it into '{shown(layer.own_name)}'."
-        collector.refuse("KP008", cause, _SAVE_AGAIN, place=layer.name, group=layer.prefix, saved=shown(saved))
     if (
         layer.is_keras
         and not layer.is_model
