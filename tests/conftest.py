@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import kpipe
 
 from . import sample_gate
 from .cases.gate import Gate
+
+hypothesis.settings.register_profile("kpipe", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("kpipe")
 
 
 @pytest.fixture(scope="session")

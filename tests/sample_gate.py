@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    import kpipe
     from kpipe.findings import Finding
     from kpipe.record import RunRecord
 
@@ -101,6 +102,13 @@ def states(record: RunRecord) -> dict[str, str]:
     return {t.name: str(t.status) for t in record.targets}
 
 
+def artifact(run: kpipe.Run, target: str) -> Path:
+    """Where the artifact of a target lies."""
+    record = next(t.artifact for t in run.record.targets if t.name == target)
+    assert record is not None
+    return run.folder / record.path
+
+
 def workers_of(folder: Path) -> dict[int, str]:
     """Process id to command line of every worker of one run that is alive on this machine."""
     found = {}
@@ -160,3 +168,8 @@ class Started:
         """Wait for its end; exit code and stdout."""
         stdout, _ = self.process.communicate(timeout=PATIENCE_S * 2)
         return self.process.returncode, stdout
+
+
+def flat(text: str) -> str:
+    """On one line, however a terminal broke it."""
+    return " ".join(text.split())

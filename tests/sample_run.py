@@ -74,6 +74,8 @@ def run_result(**changes: Any) -> RunResult:
         not_offered=(),
         unbatched={},
         failed={},
+        lonely_rows={mode: () for mode in MODES if mode.startswith("batch_")},
+        fixed_batch=None,
         repeats_equal=True,
         repeat_difference=0.0,
         training_unset_repeats=None,
@@ -81,8 +83,8 @@ def run_result(**changes: Any) -> RunResult:
         effective_precision="float32",
         devices=("CPU",),
         facts={},
-        rss_loaded_bytes=2**26,
-        outputs_dtype={"y": "float32"},
+        decoded_here=True,
+        tensor_mismatches=(),
     )
     return replace(good, **changes)
 

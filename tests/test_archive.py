@@ -52,11 +52,11 @@ def inspect(path: Path, limits: ArchiveLimits | None = None, **trust: tuple[str,
 
 
 def codes(path: Path, **trust: tuple[str, ...]) -> list[str]:
-    return [observation.code for observation in inspect(path, **trust)[1]]
+    return [observation.code for observation in inspect(path, None, **trust)[1]]
 
 
 def refusal(path: Path, **trust: tuple[str, ...]) -> Observation:
-    result, observations = inspect(path, **trust)
+    result, observations = inspect(path, None, **trust)
     assert result is None
     assert observations[0].cause
     assert observations[0].remedy

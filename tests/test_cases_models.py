@@ -37,11 +37,11 @@ def order(*targets: str) -> tuple[tuple[str, str, str], ...]:
 PASSING: dict[str, tuple[str, Expected]] = {
     "00_control_cnn": ("", expect()),
     "01_gru_reset_before": (only(*EXPORTED, "openvino_ir"), expect("PASS", ("KP209", "litert", "gru_1"), ("KP212", "litert", "litert"))),
-    "02_lstm_mask_zero": ("", expect("PASS", ("KP209", "litert", "lstm"), ("KP212", "litert", "litert"))),
+    "02_lstm_mask_zero": (only(*EXPORTED, "openvino_ir"), expect("PASS", ("KP209", "litert", "lstm"), ("KP212", "litert", "litert"))),
     "recurrent": (only(*EXPORTED), expect("PASS", ("KP209", "litert", "words"), ("KP212", "litert", "litert"), *order("litert"))),
     "18_multi_input_order": (only(*EXPORTED, "openvino_ir"), expect("PASS", *order("litert"))),
     "20_many_outputs_order": (only(*EXPORTED, "openvino_ir"), expect("PASS", *order("litert"))),
-    "23_uint8_input": ("", expect()),
+    "23_uint8_input": (only(*EXPORTED, "openvino_ir"), expect()),
     "27_augmentation_layers": ("", expect()),
     "plain": (only(*EXPORTED), expect("PASS", ("KP209", "onnxruntime", "bell"), *order("litert"))),
     "free_size": (only(*EXPORTED), expect("PASS", *order("litert"))),
@@ -60,7 +60,7 @@ def test_what_every_runtime_gets_right_passes(gate: Gate, case: str) -> None:
 
 
 def test_each_artifact_keeps_a_byte_input(gate: Gate) -> None:
-    record = gate.run("23_uint8_input").record
+    record = gate.run(*_order_of("23_uint8_input")).record
     kept = {t.name: t.artifact.signature.inputs[0].dtype for t in record.targets if t.artifact and t.artifact.signature}
     assert kept == dict.fromkeys((*EXPORTED, "openvino_ir"), "uint8")
 
@@ -78,7 +78,7 @@ def _order_of(case: str) -> tuple[str, str]:
 
 def test_padding_is_seen_by_the_recurrent_layer(gate: Gate) -> None:
     """Were the mask dropped everywhere, all would agree: the case must be able to fail."""
-    rows = Rows(gate.run("02_lstm_mask_zero").folder / "stages" / "reference" / "outputs" / "alone" / "0")
+    rows = Rows(gate.run(*_order_of("02_lstm_mask_zero")).folder / "stages" / "reference" / "outputs" / "alone" / "0")
     assert len({np.asarray(row).tobytes() for row in rows}) == len(rows)
 
 
@@ -121,10 +121,10 @@ def test_keras_on_openvino_resamples_otherwise_and_is_not_required(gate: Gate) -
     check_answers(run, gate.cases / "05_upsample_bilinear")
 
 
-def test_bilinear_downsampling_on_keras_openvino(gate: Gate) -> None:
-    run = gate.run("resize_down", only("litert", "openvino", "keras_openvino"))
-    check(run, expect("PASS", ("KP401", "keras_openvino", "thumb"), failed=("keras_openvino",)))
-    check_answers(run, gate.cases / "resize_down")
+def test_the_nearest_pixel_on_keras_openvino(gate: Gate) -> None:
+    run = gate.run("resize_nearest", only("litert", "openvino", "keras_openvino"))
+    check(run, expect("PASS", ("KP401", "keras_openvino", "trimmed"), failed=("keras_openvino",)))
+    check_answers(run, gate.cases / "resize_nearest")
 
 
 def test_half_precision_fails_on_litert_alone(gate: Gate) -> None:
@@ -169,13 +169,14 @@ def test_a_rule_that_was_only_inferred_does_not_fail_the_model(gate: Gate) -> No
 
 
 def test_a_score_that_is_nan_is_no_decision(gate: Gate) -> None:
-    run = gate.run("nan_inside", WITHOUT_TENSORFLOW)
+    run = gate.run("nan_inside", only("litert"))
     check(run, expect("FAIL", ("KP411", "reference", "dense")))
     assert [row.decision == "undecided" for row in run.record.golden.rows] == [False, True, False]
 
 
 @pytest.mark.parametrize(
-    ("case", "layer", "contract"), [("40_mc_dropout", "always_on", ""), ("forced_noise", "nested/always_noisy", WITHOUT_TENSORFLOW)]
+    ("case", "layer", "contract"),
+    [("40_mc_dropout", "always_on", only("tensorflow", "saved_model", "litert")), ("forced_noise", "nested/always_noisy", only("litert"))],
 )
 def test_a_model_that_answers_twice_fails(gate: Gate, case: str, layer: str, contract: str) -> None:
     run = gate.run(case, contract)
@@ -211,12 +212,14 @@ def test_the_machines_precision_is_not_blamed_for_what_the_export_does(gate: Gat
 
 
 def test_ops_that_a_runtime_lacks_are_named(gate: Gate) -> None:
-    run = gate.run("26_flex_ops")
-    assert statuses(run.record) == dict.fromkeys(ALL, "pass") | dict.fromkeys(("litert", "onnxruntime", "openvino", "openvino_ir"), "fail")
-    for name in ("litert", "onnxruntime", "openvino", "openvino_ir"):
+    lacking = ("litert", "onnxruntime", "openvino", "openvino_ir")
+    run = gate.run("26_flex_ops", only("tensorflow", *EXPORTED, "openvino_ir"))
+    assert statuses(run.record) == {"tensorflow": "pass", "saved_model": "pass"} | dict.fromkeys(lacking, "fail")
+    for name in lacking:
         causes = [f.cause for f in run.record.findings if f.target == name and f.code in {"KP201", "KP202"}]
         assert causes
         assert all("Erfinv" in cause for cause in causes)
+    assert (str(run.verdict), int(run.exit_code)) == ("FAIL", 1)
     check_answers(run, gate.cases / "26_flex_ops")
 
 
@@ -273,42 +276,46 @@ def test_a_hash_table_of_numbers_is_named(gate: Gate) -> None:
 # ------------------------------------------------------------ names
 
 
+RENAMED = ("saved_model", "litert", "openvino", "openvino_ir")
+"""Artifacts whose names are TensorFlow's, which doesn't take any character."""
+
+
 def test_an_artifact_that_renames_an_input_is_told_apart(gate: Gate) -> None:
     run = gate.run("37_odd_names")
     record = run.record
-    renamed = {name for name in ALL if named(record, "KP203", name)}
-    assert renamed == {"saved_model", "litert", "openvino", "openvino_ir"}
-    assert {name for name, status in statuses(record).items() if status == "pass"} == {"onnxruntime", "keras_openvino"}
-    assert all(t.cells.failed == 0 for t in record.targets if t.name in renamed)
-    assert named(record, "KP311", "tensorflow"), "Keras on TensorFlow can't run a model of this name in a graph"
-    for name in renamed:
+    assert {name for name in ALL if named(record, "KP203", name)} == set(RENAMED)
+    assert statuses(record) == dict.fromkeys(ALL, "pass") | {"tensorflow": "fail"}
+    assert [f.severity for f in record.findings if f.code == "KP203"] == ["warning"] * len(named(record, "KP203"))
+    for name in RENAMED:
         causes = " ".join(f.cause for f in record.findings if f.code == "KP203" and f.target == name)
         assert all(word in causes for word in ("age (years)", "age__years_", "prix:0-\u20ac", "prix_0__"))
-    assert (str(run.verdict), int(run.exit_code)) == ("FAIL", 1)
     check_answers(run, gate.cases / "37_odd_names")
+
+
+def test_a_model_name_that_tensorflow_cannot_run_fails_there(gate: Gate) -> None:
+    """``predict`` of such a model raises on TensorFlow, whatever an export may do about it."""
+    run = gate.run("37_odd_names")
+    assert {f.target for f in run.record.findings if f.code == "KP311"} == {"tensorflow"}
+    assert any("my model" in f.cause for f in run.record.findings if f.code == "KP311")
+    assert (str(run.verdict), int(run.exit_code)) == ("FAIL", 1)
 
 
 def test_odder_names_and_a_score_of_one_half(gate: Gate) -> None:
     run = gate.run("stranger_names", only("saved_model", "onnxruntime"))
-    assert statuses(run.record) == {"saved_model": "fail", "onnxruntime": "pass"}
+    assert statuses(run.record) == {"saved_model": "pass", "onnxruntime": "pass"}
     assert {f.target for f in run.record.findings if f.code == "KP203"} == {"saved_model"}
+    assert {f.target for f in run.record.findings if f.code == "KP209"} == {"saved_model", "onnxruntime"}
     assert named(run.record, "KP414") == ["answer?"]
+    assert (str(run.verdict), int(run.exit_code)) == ("PASS", 0)
     check_answers(run, gate.cases / "stranger_names")
 
 
 def test_an_input_given_back_and_a_tensor_given_twice_are_three_outputs(gate: Gate) -> None:
+    """ONNX can't name an output as an input; that it is called otherwise there has to be said."""
     run = gate.run("43_passthrough_outputs", only(*EXPORTED, "openvino_ir"))
-    assert {t.name: (t.cells.passed, t.cells.failed, t.cells.unchecked) for t in run.record.targets} == dict.fromkeys(
-        (*EXPORTED, "openvino_ir"), (27, 0, 0)
-    )
-    assert not {"KP207", "KP401", "KP407"} & {f.code for f in run.record.findings}
-    assert named(run.record, "KP203") in ([], ["x"])
+    check(run, expect("PASS", ("KP203", "onnxruntime", "x"), *order("litert")))
+    assert {t.cells.passed for t in run.record.targets} == {27}
     check_answers(run, gate.cases / "43_passthrough_outputs")
-
-
-@pytest.mark.xfail(reason="ONNX can't name an output as an input, the export's 'x_out' is an error (KP203) and not a repair (KP209)")
-def test_an_input_given_back_passes(gate: Gate) -> None:
-    check(gate.run("43_passthrough_outputs", only(*EXPORTED, "openvino_ir")), expect("PASS", ("KP209", "onnxruntime", "x"), *order("litert")))
 
 
 # ------------------------------------------------------------ precision of the machine
@@ -358,11 +365,15 @@ def check_wrong_in_batches(run: kpipe.Run) -> None:
     assert (str(judged.status), str(run.verdict), int(run.exit_code)) == ("fail", "FAIL", 1)
 
 
-def test_openvino_on_an_ir_made_from_onnx_is_wrong_in_batches_only(gate: Gate, onnx_file: Path, tmp_path: Path) -> None:
+def test_openvino_on_an_ir_read_from_onnx_is_wrong_in_batches_only(gate: Gate, onnx_file: Path, tmp_path: Path) -> None:
+    """As ``Core.read_model`` reads the file; ``convert_model`` gets it right."""
     ir = tmp_path / "model.xml"
-    script = "import sys, openvino; openvino.save_model(openvino.convert_model(sys.argv[1]), sys.argv[2], compress_to_fp16=False)"
+    script = "import sys, openvino as ov; ov.save_model(ov.Core().read_model(sys.argv[1]), sys.argv[2], compress_to_fp16=False)"
     subprocess.run([sys.executable, "-c", script, str(onnx_file), str(ir)], check=True, capture_output=True, env={"HOME": str(tmp_path)})
-    check_wrong_in_batches(gate.run("63_two_lstm_openvino_onnx", FROM_ONNX.format(artifact=ir)))
+    same_file = f'[targets.onnxruntime]\nartifact = "{onnx_file}"\n'
+    run = gate.run("63_two_lstm_openvino_onnx", FROM_ONNX.format(artifact=ir) + same_file)
+    check_wrong_in_batches(run)
+    assert statuses(run.record)["onnxruntime"] == "pass"
 
 
 @pytest.mark.xfail(reason="opening an artifact for openvino_ir wants a .bin beside it; run_openvino itself reads .onnx")
@@ -377,7 +388,7 @@ def test_openvino_on_the_onnx_file_itself_is_wrong_in_batches_only(gate: Gate, o
     ("case", "code", "place", "word"),
     [
         ("21_lambda_safe_mode", "KP006", "double", "Lambda"),
-        ("nested_lambda", "KP006", "outer/inner/hidden_code", "Lambda"),
+        ("nested_lambda", "KP006", "hidden_code", "Lambda"),
         ("22_custom_layer_unregistered", "KP007", "tripled", "Scale"),
         ("custom_function", "KP007", "bent", "swishy"),
     ],
@@ -395,13 +406,13 @@ def test_code_and_custom_objects_are_refused_by_name(gate: Gate, case: str, code
 def test_custom_objects_that_are_given_pass(gate: Gate, case: str, source: str, tmp_path: Path) -> None:
     layers = tmp_path / "layers.py"
     layers.write_text(source, encoding="utf-8")
-    run = gate.run(case, WITHOUT_TENSORFLOW, custom_objects=(layers,))
+    run = gate.run(case, only("litert"), custom_objects=(layers,))
     check(run, expect())
     check_answers(run, gate.cases / case)
 
 
 def test_a_lambda_allowed_by_name_passes(gate: Gate) -> None:
-    run = gate.run("21_lambda_safe_mode", '[model]\nallow_lambda = ["double"]\n' + WITHOUT_TENSORFLOW)
+    run = gate.run("21_lambda_safe_mode", '[model]\nallow_lambda = ["double"]\n' + only("litert"))
     check(run, expect())
     check_answers(run, gate.cases / "21_lambda_safe_mode")
 

@@ -5,6 +5,7 @@ Run as a program, this file does the work of one process (TensorFlow's, then the
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -145,6 +146,18 @@ def export(folder: Path, name: str, label: str = "", **options: Any) -> ExportRe
     return result
 
 
+def export_without(folder: Path, module: str, label: str) -> None:
+    """Export where a library can't be imported."""
+    names = [name for name in sys.modules if name.partition(".")[0] == module]
+    kept = {name: sys.modules.pop(name) for name in names}
+    sys.modules[module] = None  # type: ignore[assignment]  # Python's own way to say that there is no such module
+    try:
+        export(folder, "scaled", label)
+    finally:
+        del sys.modules[module]
+        sys.modules.update(kept)
+
+
 def perform(folder: Path, label: str, stage: Any, params: Any) -> Any:
     """Run any stage on ``params``; its events go to ``<label>.events``."""
     channel = os.open(folder / f"{label}.events", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -214,6 +227,10 @@ def tensorflow_process(folder: Path) -> None:
     export(folder, "scaled", "no_package", trust=Trust(allow_modules=("no_such_package_here",)))
     export(folder, "lambda", "lambda_refused")
     export(folder, "lambda", "lambda_allowed", trust=Trust(allow_lambda=("plus",)))
+    export(folder, "scaled", "altered", sha256="0" * 64)
+    export(folder, "scaled", "inspected", sha256=hashlib.sha256((folder / "scaled.keras").read_bytes()).hexdigest())
+    export(folder, "none", "gone", sha256="0" * 64)
+    export_without(folder, "tf2onnx", "no_converter")
     (folder / "cut.keras").write_bytes((folder / "odd.keras").read_bytes()[:-500])
     export(folder, "cut")
     signature = read(folder, "odd")[0].signature
@@ -241,6 +258,7 @@ def light_process(folder: Path) -> None:
                 perform(folder, f"{name}.{artifact.format}.opened", open_artifact.run, handed_in)
                 save_answers(folder, f"{name}.{artifact.format}", CALLS[artifact.format](artifact), inputs, artifact)
     hand_in_wrong_files(folder)
+    export_without(folder, "tensorflow", "no_tensorflow")
 
 
 def hand_in_wrong_files(folder: Path) -> None:
@@ -474,6 +492,28 @@ def test_layers_for_training_stay_out(folder: Path) -> None:
     result, seen = read(folder, "dropping")
     assert seen == []
     assert not [op for a in result.artifacts for op in a.ops if "Random" in op]
+
+
+def test_a_model_that_is_not_the_inspected_one_is_not_loaded(folder: Path) -> None:
+    altered = only(folder, "altered")
+    assert (altered.code, altered.place) == ("KP211", "scaled.keras")
+    assert altered.evidence["expected"] == "0" * 64
+    assert only(folder, "gone").code == "KP210"
+    assert {artifact.format for artifact in read(folder, "inspected")[0].artifacts} == set(FORMATS)
+
+
+def test_a_converter_that_is_not_installed_is_the_machine_s_lack_and_the_other_formats_go_on(folder: Path) -> None:
+    result, seen = read(folder, "no_converter")
+    assert {artifact.format for artifact in result.artifacts} == {"saved_model", "litert"}
+    (lack,) = seen
+    assert (lack.code, lack.place, lack.evidence["format"]) == ("KP301", "tf2onnx", "onnx")
+    assert "keras-kpipe[onnx_export]" in lack.remedy
+
+
+def test_without_tensorflow_the_export_says_what_to_install(folder: Path) -> None:
+    lack = only(folder, "no_tensorflow")
+    assert (lack.code, lack.place) == ("KP301", "tensorflow")
+    assert "keras-kpipe[tensorflow]" in lack.remedy
 
 
 def test_events_come_in_time_for_the_targets_that_wait(folder: Path) -> None:

@@ -86,7 +86,6 @@ def test_a_version_that_the_run_had_passes(tmp_path: Path) -> None:
 
 def test_a_laxer_contract_may_pass_and_a_stricter_one_fail(tmp_path: Path) -> None:
     slightly = answers(SCORES * 1.001)
-    slightly.result.outputs_dtype["y"] = "float32"
     for outputs in slightly.modes.values():
         outputs["y"] = [scores.astype("float32") for scores in outputs["y"]]
     assert again(tmp_path / "a", MADE_WITH, litert=slightly).verdict is Verdict.FAIL

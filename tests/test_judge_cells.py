@@ -103,17 +103,18 @@ def test_not_offered_is_believed_only_of_an_artifact_of_a_fixed_batch(tmp_path: 
     claimed = Bench(tmp_path / "a", targets={"litert": lone}).judge()
     assert claimed.verdict is Verdict.INCOMPLETE
     assert row(claimed).cells == CellCounts(N, 0, 2 * N)
-    fixed = Bench(tmp_path / "b", targets={"litert": lone}, artifacts={"litert": {"batch": 1}}).judge()
+    fixed_lone = answers(modes=("alone",), not_offered=("batch_3", "batch_8"), fixed_batch=1)
+    fixed = Bench(tmp_path / "b", targets={"litert": fixed_lone}, artifacts={"litert": {"batch": 1}}).judge()
     assert fixed.verdict is Verdict.PASS
     assert row(fixed).cells == CellCounts(N, 0, 0)
     assert row(fixed).modes_not_offered == ("batch_3", "batch_8")
 
 
 def test_a_fixed_batch_of_several_is_owed_in_that_size(tmp_path: Path) -> None:
-    only = answers(modes=("alone",), not_offered=("batch_3", "batch_8"))
+    only = answers(modes=("alone",), not_offered=("batch_3", "batch_8"), fixed_batch=4)
     bench = Bench(tmp_path, targets={"litert": only}, artifacts={"litert": {"batch": 4}})
     assert row(bench.judge()).cells == CellCounts(N, 0, N)
-    bench.targets["litert"] = answers(modes=("alone", "batch_4"), not_offered=("batch_3", "batch_8"))
+    bench.targets["litert"] = answers(modes=("alone", "batch_4"), not_offered=("batch_3", "batch_8"), fixed_batch=4)
     assert bench.judge().verdict is Verdict.PASS
     bench.targets["litert"].modes["batch_4"]["y"] = list(moved((1, 1)))
     assert row(bench.judge()).cells == CellCounts(2 * N - 1, 1, 0)

@@ -300,12 +300,13 @@ TIMED = [1e-3] * 200
 
 def latency(**changes: Any) -> Latency:
     seconds = changes.pop("seconds", TIMED)
-    facts: dict[str, Any] = {"warmup_calls": 20, "stable": True, "worst_difference": 0.0, "worst_relative": 0.0, "compared": len(seconds)}
+    facts: dict[str, Any] = {"warmup_calls": 20, "stable": True, "worst_difference": 0.0, "worst_relative": 0.0, "decision_changes": 0}
+    facts["compared"] = len(seconds)
     return Latency(seconds=tuple(seconds), **(facts | changes))
 
 
-def timing(model: Latency | None = None, whole: Latency | None = None, mismatches: tuple[str, ...] = ()) -> Result:
-    return result("run_litert", TimingResult(model, whole, mismatches, decoded_here=True, load_average=0.5, rss_bytes=2**26))
+def timing(model: Latency | None = None, whole: Latency | None = None) -> Result:
+    return result("run_litert", TimingResult(model, whole))
 
 
 def test_times_are_summed_up(tmp_path: Path) -> None:
@@ -347,7 +348,7 @@ def test_a_difference_within_the_tolerance_is_none(tmp_path: Path) -> None:
 
 
 def test_other_tensors_in_the_targets_own_process_fail(tmp_path: Path) -> None:
-    record = Bench(tmp_path, timings={"litert": timing(latency(), mismatches=("in-1", "in-3"))}).judge()
+    record = Bench(tmp_path, targets={"litert": answers(tensor_mismatches=("in-1", "in-3"))}).judge()
     assert record.verdict is Verdict.FAIL
     assert "2 raw inputs" in found(record, "KP109").cause
     assert "in-1, in-3" in found(record, "KP109").cause

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from kpipe.launch import MEMORY_SIGNS
 from kpipe_stages.answers import ModeWriter, difference, same_bits
-from kpipe_stages.feeds import Golden, as_fed, plan_batches, split_answer, stack
+from kpipe_stages.feeds import Golden, as_fed, lonely_rows, plan_batches, split_answer, stack
 from kpipe_stages.openvino_facts import same
 from kpipe_stages.protocol import Binding, RunJob, Signature, StageError, TensorSpec, Trust
 from kpipe_stages.rows import AbsentRowError, Rows, RowsWriter, write_rows
 from kpipe_stages.run_saved_model import tf_precision
-from kpipe_stages.session import bound, check_count, check_settings, check_value, owned, telling_line
-from kpipe_stages.timing import STABLE, WINDOW, collector_off, is_stable
+from kpipe_stages.session import bound, check_count, check_settings, check_value, load_refused, owned, raise_if_out_of_memory, telling_line
+from kpipe_stages.timing import STABLE, WINDOW, collector_off, is_stable, relative
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +42,23 @@ def test_batches_are_full_of_one_kind_and_hold_every_row(kinds: list[str], size:
 def test_a_lone_row_fills_its_batch_and_a_short_end_is_filled_from_the_start() -> None:
     assert plan_batches({0: "a"}, 3) == [(0, 0, 0)]
     assert plan_batches({0: "a", 1: "a", 2: "b", 3: "a", 4: "a"}, 3) == [(0, 1, 3), (4, 0, 1), (2, 2, 2)]
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=20), st.integers(2, 5))
+def test_a_row_is_lonely_where_its_answer_comes_from_copies_of_itself(contents: list[int], size: int) -> None:
+    tensors = dict(enumerate(contents))
+    batches = plan_batches(dict.fromkeys(tensors, "one shape"), size)
+    lonely = lonely_rows(batches, tensors)
+    for row, own in tensors.items():
+        mates = next(batch for batch in batches if row in batch)
+        assert (row in lonely) == all(tensors[mate] == own for mate in mates)
+
+
+def test_a_different_neighbour_counts_only_in_the_batch_that_the_answer_comes_from() -> None:
+    assert lonely_rows([(0, 0, 0)], {0: "a"}) == (0,)
+    assert lonely_rows([(0, 1), (2, 0)], {0: "a", 1: "b", 2: "c"}) == ()
+    assert lonely_rows([(0, 1), (2, 0)], {0: "a", 1: "a", 2: "c"}) == (0, 1)  # row 0's second answer, beside row 2, is dropped
+    assert lonely_rows([(0, 2), (1, 1)], {0: "a", 1: "b", 2: "c"}) == (1,)
 
 
 @given(st.integers(1, 5), st.integers(1, 4))
@@ -88,7 +106,7 @@ def test_answers_come_back_in_order_whatever_order_they_came_in(tmp_path: Path) 
         writer.add(0, {"a": np.full(1, 99, dtype=np.float32)})  # the first answer counts
         writer.finish()
     rows = Rows(tmp_path / "outputs" / "0")
-    assert writer.dtypes == {"a": "float32"}
+    assert rows.dtype == "float32"
     assert rows.absent == {2}
     assert [rows[row].tolist() for row in (0, 1, 3)] == [[0], [1, 1], [3, 3, 3, 3]]
     with pytest.raises(AbsentRowError):
@@ -183,6 +201,15 @@ def test_rows_that_fit_are_stacked_by_name(tmp_path: Path) -> None:
     assert batch["b"].shape == (2, 2, 3)
     assert batch["a"].tolist() == [2, 0]
     assert golden.plan(2) == [(0, 1), (2, 0)]
+
+
+def test_rows_are_the_same_where_every_input_is_byte_by_byte(tmp_path: Path) -> None:
+    write_rows(tmp_path / "0", [np.float32([1, 0]), np.float32([1, 0]), np.float32([1, -0.0]), np.float32([1, 0])])
+    write_rows(tmp_path / "1", [np.int64(7), np.int64(7), np.int64(7), np.int64(8)])
+    golden = Golden(order(tmp_path, 4, "x", "n"), Sheet(TensorSpec("x", (None, 2), "float32"), TensorSpec("n", (None,), "int64")))
+    first, same, signed, other = (golden.contents[row] for row in range(4))
+    assert first == same
+    assert len({first, signed, other}) == 3
 
 
 def test_rows_of_different_shapes_do_not_share_a_batch(tmp_path: Path) -> None:
@@ -300,15 +327,45 @@ def test_openvino_values_are_compared_as_openvino_reads_them() -> None:
     assert not same("f16", "bf16")
 
 
-def test_onednn_fast_math_is_part_of_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tf_precision(["int32", "float32"]) == "float32 (declared)"
-    monkeypatch.setenv("TF_SET_ONEDNN_FPMATH_MODE", "BF16")
-    assert tf_precision(["float32"]) == "bfloat16, float32 (declared)"
-    monkeypatch.setenv("TF_SET_ONEDNN_FPMATH_MODE", "STRICT")
-    assert tf_precision(["float32"]) == "float32 (declared)"
+def test_the_precision_of_a_graph_is_that_of_its_floats() -> None:
+    assert tf_precision(["int32", "float32", "float16"]) == "float16, float32 (declared)"
+    assert tf_precision(["int32", "bool"]) == "bool, int32 (declared)"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("std::bad_alloc"),
+        RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 562949953421312 bytes."),
+        RuntimeError("OOM when allocating tensor with shape[16777216,8388608]"),
+        RuntimeError(f"{'x' * 500} Failed to allocate memory for requested buffer of size 9"),
+    ],
+)
+def test_a_want_of_memory_stays_one_that_the_orchestrator_knows(error: Exception) -> None:
+    for ends in (raise_if_out_of_memory, lambda e: load_refused("R", e)):
+        with pytest.raises(MemoryError) as caught:
+            ends(error)
+        assert any(sign in f"{type(caught.value).__name__}: {caught.value}" for sign in MEMORY_SIGNS)
+        assert caught.value is error or caught.value.__cause__ is error
+
+
+def test_a_refusal_is_not_taken_for_a_want_of_memory() -> None:
+    refusal = ValueError("Got: 2 Expected: 1")
+    raise_if_out_of_memory(refusal)
+    assert load_refused("R", refusal).observation.code == "KP303"
 
 
 # ---------------------------------------------------------------- the clock's rules
+
+
+def test_a_gap_is_taken_relative_to_the_largest_magnitude_of_the_answer() -> None:
+    answer = np.float32([1, -4, np.inf, np.nan])
+    assert relative(0.0, answer) == 0.0
+    assert relative(1.0, answer) == 0.25
+    assert relative(math.inf, answer) == math.inf
+    assert relative(1e-30, np.float32([0, 0])) == math.inf
+    assert relative(1.0, np.int64([100])) == math.inf
 
 
 @given(st.lists(st.floats(1e-6, 1.0), max_size=2 * WINDOW - 1))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from kpipe_stages.npz import NpzFile, NpzLimits, npy_array, npz_header
-from kpipe_stages.preprocess import PreprocessError, read_raw
+from kpipe_stages.preprocess import PreprocessError, Preprocessor
 from kpipe_stages.protocol import InputSpec
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ def test_damaged_npz_files_end_in_arrays_or_in_our_error(edits: list[tuple[float
 
 def test_a_row_of_an_npz_by_reference(tmp_path: Path) -> None:
     (tmp_path / "a#b.npz").write_bytes(npz(x=np.arange(6, dtype=np.float32).reshape(3, 2)))
-    spec = InputSpec("x", "array")
-    assert read_raw(spec, f"{tmp_path}/a#b.npz#x#2").tolist() == [4, 5]
+    reader = Preprocessor(InputSpec("x", "array"))
+    assert reader.read(f"{tmp_path}/a#b.npz#x#2").tolist() == [4, 5]
     for wrong, message in (("x#3", "no row 3"), ("y#0", "no member"), ("x", "no reference"), ("x#-1", "no reference")):
         with pytest.raises(PreprocessError, match=message):
-            read_raw(spec, f"{tmp_path}/a#b.npz#{wrong}")
+            reader.read(f"{tmp_path}/a#b.npz#{wrong}")

@@ -12,6 +12,7 @@ from PIL import Image
 
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
+from kpipe_stages.decisions import decide_rows
 from kpipe_stages.preprocess import Preprocessor
 from kpipe_stages.protocol import (
     Artifact,
@@ -124,14 +125,21 @@ class Product:
         if row.artifact != "keras":
             artifact = self.artifacts[row.artifact]
             order = replace(
-                order, artifact=artifact.path, sha256=artifact.sha256, signature=self.signature, binding=artifact.binding, fixed_batch=artifact.batch
+                order,
+                artifact=artifact.path,
+                sha256=artifact.sha256,
+                companions=artifact.companions,
+                signature=self.signature,
+                binding=artifact.binding,
+                fixed_batch=artifact.batch,
             )
         return replace(order, **changes)
 
-    def tell(self, order: RunJob, *, time: bool = False, backend: str | None = None) -> Told:
+    def tell(self, order: RunJob, *, time: bool = False, backend: str | None = None, path: str = "") -> Told:
         self.count += 1
         folder = self.folder / "runs" / f"{order.runtime}_{self.count}"
-        return tell(f"run_{order.runtime}", order, folder, self.folder / "home", backend or RUNTIMES[order.runtime].keras_backend, time=time)
+        backend = backend or RUNTIMES[order.runtime].keras_backend
+        return tell(f"run_{order.runtime}", order, folder, self.folder / "home", backend, time=time, first_on_path=path)
 
 
 def golden_files(folder: Path) -> tuple[GoldenItem, ...]:
@@ -191,13 +199,14 @@ def test_a_runtime_answers_by_name_alone_and_in_batches_and_is_timed(product: Pr
             rows = told.rows(mode, name)
             assert len(rows) == ROWS
             np.testing.assert_allclose(np.stack(list(rows)), expected, rtol=1e-5, atol=1e-6, err_msg=f"{mode} {name}")
-    assert run.outputs_dtype == {"late": "float32", "early": "float32"}
+    assert {told.rows("alone", name).dtype for name in product.expected} == {"float32"}
+    assert (run.lonely_rows, run.fixed_batch) == ({"batch_2": (), "batch_3": ()}, None)
+    assert (run.decoded_here, run.tensor_mismatches) == (True, ())
     assert (run.repeats_equal, run.repeat_difference) == (True, 0.0)
     assert run.training_unset_repeats is (True if row.artifact == "keras" else None)
     assert run.effective_precision in {"float32", "float32 (declared)"}
     assert min(run.load.import_s, run.load.load_s, run.load.first_s) > 0
     assert run.devices
-    assert run.rss_loaded_bytes > 0
     identity = told.result.identity
     assert identity is not None
     assert row.distributions[0] in identity.versions
@@ -207,15 +216,16 @@ def test_a_runtime_answers_by_name_alone_and_in_batches_and_is_timed(product: Pr
         assert latency is not None
         assert (len(latency.seconds), latency.compared) == (calls, calls)
         assert min(latency.seconds) > 0
-        assert latency.worst_difference < 1e-5
+        assert max(latency.worst_difference, latency.worst_relative) < 1e-5
+        assert latency.decision_changes == 0
         assert 1 <= latency.warmup_calls <= 25
-    assert (timed.tensor_mismatches, timed.decoded_here) == ((), True)
 
 
 @pytest.mark.parametrize("runtime", ["litert", "onnxruntime", "openvino", "openvino_ir"])
 def test_a_light_runtime_runs_without_tensorflow_and_refuses_settings_it_does_not_know(product: Product, runtime: str) -> None:
     told = product.tell(product.order(runtime, load_only=True))
     assert told.run.modes == ()
+    assert told.run.decoded_here is None
     assert told.run.facts["tensorflow_loaded"] is False
     assert not (told.folder / "outputs").exists()
     refused = product.tell(product.order(runtime, settings={"INFERENCE_PRECISION": "f32"}))
@@ -261,7 +271,7 @@ def test_whole_numbers_that_jax_would_wrap_stop_the_reference(product: Product) 
     write_rows(folder / "0", [np.zeros((6, 6, 1), dtype=np.float32)])
     write_rows(folder / "1", [np.int64([1, 2, 2**31 + 5])])
     told = product.tell(product.order("jax", tensors=str(folder), rows=1, items=()))
-    assert told.code == "KP108"
+    assert told.code == "KP110"
     assert str(2**31 + 5) in told.result.observations[-1].cause
 
 
@@ -271,29 +281,55 @@ def test_a_batch_axis_that_the_model_fixes_is_kept(product: Product) -> None:
     told = product.tell(replace(order, rows=3, items=(), inputs=(), decision=None))
     assert told.run.modes == ("alone", f"batch_{STATIC_BATCH}")
     assert told.run.not_offered == ("batch_2", "batch_3")
+    assert (told.run.fixed_batch, told.run.decoded_here) == (STATIC_BATCH, None)
     np.testing.assert_allclose(np.stack(list(told.rows("alone", "y"))), np.stack(list(told.rows(f"batch_{STATIC_BATCH}", "y"))), rtol=1e-5)
 
 
-# ---------------------------------------------------------------- timing
+# ---------------------------------------------------------------- raw files and timing
+
+NOTHING_TIMED = TimingPlan(calls=0, end_to_end_calls=0)
+RANKED = replace(DECISION, rule="top_k", k=4)
 
 
-def test_a_tensor_that_differs_in_this_process_is_named(product: Product) -> None:
-    other = product.items[3].files | {"zebra": product.items[0].files["zebra"]}
-    items = (*product.items[:3], replace(product.items[3], files=other), *product.items[4:])
-    timed = product.tell(product.order("litert", items=items), time=True).timed
-    assert timed.tensor_mismatches == ("item-3",)
-    assert timed.end_to_end is not None
-    assert timed.end_to_end.worst_difference > 1e-3
+def test_a_tensor_that_differs_in_this_process_is_named_and_so_are_the_decisions_it_changes(product: Product) -> None:
+    ranks = [decision.value for decision in decide_rows(RANKED, product.expected["late"])]
+    one, other = next((i, j) for i in range(ROWS) for j in range(ROWS) if ranks[i] != ranks[j])
+    items = list(product.items)
+    items[one] = replace(items[one], files=product.items[other].files)
+    told = product.tell(product.order("litert", items=tuple(items), decision=RANKED), time=True)
+    assert (told.run.decoded_here, told.run.tensor_mismatches) == (True, (f"item-{one}",))
+    latency = told.timed.end_to_end
+    assert latency is not None
+    assert min(latency.worst_difference, latency.worst_relative) > 1e-3
+    assert latency.decision_changes == sum(call % ROWS == one for call in range(len(latency.seconds)))
+    assert told.timed.model_only is not None
+    assert told.timed.model_only.decision_changes == 0
+
+
+def test_tensors_are_compared_where_nothing_is_timed(product: Product) -> None:
+    items = (replace(product.items[1], id="item-0"), *product.items[1:])
+    run = product.tell(product.order("onnxruntime", items=items, timing=NOTHING_TIMED)).run
+    assert (run.decoded_here, run.tensor_mismatches) == (True, ("item-0",))
 
 
 def test_a_raw_file_that_no_longer_decodes_is_named_and_nothing_is_timed_from_it(product: Product) -> None:
     broken = product.folder / "broken.png"
     broken.write_bytes(b"not a picture")
     items = (replace(product.items[0], files=product.items[0].files | {"zebra": str(broken)}), *product.items[1:])
-    timed = product.tell(product.order("litert", items=items), time=True).timed
-    assert timed.tensor_mismatches == ("item-0",)
-    assert timed.end_to_end is None
-    assert timed.model_only is not None
+    told = product.tell(product.order("litert", items=items), time=True)
+    assert (told.run.decoded_here, told.run.tensor_mismatches) == (True, ("item-0",))
+    assert told.timed.end_to_end is None
+    assert told.timed.model_only is not None
+
+
+def test_an_interpreter_that_cannot_decode_says_so(product: Product) -> None:
+    without = product.folder / "without_pillow"
+    (without / "PIL").mkdir(parents=True)
+    (without / "PIL" / "__init__.py").write_text("raise ImportError('libjpeg.so.62: cannot open shared object file')")
+    told = product.tell(product.order("onnxruntime"), path=str(without), time=True)
+    assert (told.run.decoded_here, told.run.tensor_mismatches) == (False, ())
+    assert told.timed.end_to_end is None
+    assert told.timed.model_only is not None
 
 
 def test_time_stops_at_its_bound_after_one_call_at_least(product: Product) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from kpipe_stages.protocol import Binding, RunJob, Signature, TensorSpec, TimingPlan, Trust
+from kpipe_stages.protocol import Binding, RunJob, Signature, Status, TensorSpec, TimingPlan, Trust
 from kpipe_stages.rows import AbsentRowError, RowsWriter, write_rows
 
 from .sample_worker import Told, python, tell
@@ -43,6 +43,18 @@ save("total", [double, h.make_node("ReduceSum", ["x"], ["z"], keepdims=0)], [("y
 save("random", [h.make_node("RandomNormalLike", ["x"], ["r"]), h.make_node("Add", ["x", "r"], ["y"])], [("y", ["n", 3])])
 save("erfc", [h.make_node("Erfc", ["x"], ["y"])], [("y", ["n", 3])])
 save("mixing", [h.make_node("CumSum", ["x", "axis"], ["y"])], [("y", ["n", 3])])
+hungry = [
+    h.make_node("Shape", ["x"], ["n"], end=1),
+    h.make_node("Sub", ["n", "one"], ["more"]),
+    h.make_node("Mul", ["more", "huge"], ["size"]),
+    h.make_node("ConstantOfShape", ["size"], ["zeros"]),
+    h.make_node("ReduceSum", ["zeros"], ["zero"], keepdims=0),
+    h.make_node("Add", ["x", "zero"], ["y"]),
+]
+save("hungry", hungry, [("y", ["n", 3])])
+graph = onnx.load(f"{folder}/hungry.onnx")
+graph.graph.initializer.extend([h.make_tensor("one", T.INT64, [1], [1]), h.make_tensor("huge", T.INT64, [1], [2**47])])
+onnx.save(graph, f"{folder}/hungry.onnx")
 graph = onnx.load(f"{folder}/mixing.onnx")
 graph.graph.initializer.append(h.make_tensor("axis", T.INT64, [], [0]))
 onnx.save(graph, f"{folder}/mixing.onnx")
@@ -95,6 +107,7 @@ def test_a_refused_batch_is_a_failed_mode_and_the_rest_goes_on(shelf: Shelf) -> 
     told = shelf.tell("static", Y, time=True)
     assert told.run.modes == ("alone",)
     assert set(told.run.failed) == {"batch_2", "batch_3"}
+    assert (told.run.fixed_batch, told.run.lonely_rows) == (None, {})
     assert "Got: 2 Expected: 1" in told.run.failed["batch_2"]
     assert told.run.repeats_equal is True
     assert told.timed.model_only is not None
@@ -104,14 +117,33 @@ def test_a_refused_batch_is_a_failed_mode_and_the_rest_goes_on(shelf: Shelf) -> 
 def test_a_fixed_batch_of_one_offers_no_batches(shelf: Shelf) -> None:
     run = shelf.tell("static", Y, fixed_batch=1).run
     assert (run.modes, run.not_offered, run.failed) == (("alone",), ("batch_2", "batch_3"), {})
+    assert (run.fixed_batch, run.lonely_rows) == (1, {})
 
 
 def test_a_fixed_batch_is_filled_with_the_row_and_also_run_on_different_rows(shelf: Shelf) -> None:
     told = shelf.tell("double", Y, fixed_batch=4)
     assert told.run.modes == ("alone", "batch_4")
     assert told.run.not_offered == ("batch_2", "batch_3")
+    assert (told.run.fixed_batch, told.run.lonely_rows) == (4, {"batch_4": ()})
     for mode in told.run.modes:
         np.testing.assert_array_equal(np.stack(list(told.rows(mode, "why"))), INPUTS + INPUTS)
+
+
+def test_rows_that_never_had_another_beside_them_are_told_by_mode(shelf: Shelf) -> None:
+    write_rows(shelf.folder / "alike" / "0", [INPUTS[0], INPUTS[0], INPUTS[1]])
+    assert shelf.tell("double", Y, tensors=str(shelf.folder / "alike"), rows=3).run.lonely_rows == {"batch_2": (0, 1), "batch_3": ()}
+    write_rows(shelf.folder / "single" / "0", [INPUTS[0]])
+    assert shelf.tell("double", Y, tensors=str(shelf.folder / "single"), rows=1).run.lonely_rows == {"batch_2": (0,), "batch_3": (0,)}
+
+
+def test_too_little_memory_is_not_the_artifact_s_refusal(shelf: Shelf) -> None:
+    assert shelf.tell("hungry", Y, batches=()).run.modes == ("alone",)
+    told = shelf.tell("hungry", Y)  # two rows take 2**49 bytes
+    assert told.result.status is Status.FAILED
+    assert told.result.observations == ()
+    assert told.result.failure is not None
+    assert told.result.failure.type == "MemoryError"
+    assert "Failed to allocate memory" in told.result.failure.message
 
 
 def test_rows_that_leak_into_one_another_show_only_in_batches(shelf: Shelf) -> None:
@@ -182,7 +214,7 @@ def test_a_batch_larger_than_the_golden_set_is_filled_up(shelf: Shelf) -> None:
 def test_a_bfloat16_output_is_read_as_bfloat16(shelf: Shelf) -> None:
     bfloat16 = replace(Y, dtype="bfloat16")
     told = shelf.tell("bf16", bfloat16, runtime="openvino_ir", chosen={"INFERENCE_PRECISION_HINT": "f32"})
-    assert told.run.outputs_dtype == {"why": "bfloat16"}
+    assert told.rows("alone", "why").dtype == "bfloat16"
     np.testing.assert_array_equal(np.stack(list(told.rows("batch_3", "why"))), INPUTS)  # small whole numbers are exact in bfloat16
 
 

@@ -21,7 +21,14 @@ LOAD = LoadRecord(1.0, 0.5, 0.25, shared=False)
 
 
 def latency(*seconds: float, **changes: Any) -> Latency:
-    facts = {"warmup_calls": 20, "stable": True, "worst_difference": 0.0, "worst_relative": 0.0, "compared": len(seconds)} | changes
+    facts = {
+        "warmup_calls": 20,
+        "stable": True,
+        "worst_difference": 0.0,
+        "worst_relative": 0.0,
+        "decision_changes": 0,
+        "compared": len(seconds),
+    } | changes
     return Latency(seconds=tuple(seconds), **facts)
 
 

@@ -21,7 +21,7 @@ from kpipe.rejudge import adapt
 from kpipe.report.summary import contradictions
 from kpipe.request import Request, Resolved, resolve
 from kpipe.store import RunFolder, discard, load_evidence, load_record, new_run_path, open_run_folder, save_evidence
-from kpipe_stages.codec import write_json
+from kpipe_stages.codec import CodecError, write_json
 from kpipe_stages.digest import digest
 
 if TYPE_CHECKING:
@@ -176,9 +176,12 @@ def judge(run: str | os.PathLike[str], contract: str | os.PathLike[str] | None =
     evidence = load_evidence(path)
     made_with = _made_with(path, evidence)
     loaded = load_contract(Path(contract)) if contract is not None else made_with
-    if (signature := model_signature({stage.name: stage for stage in evidence.stages})) is not None:
-        check_names(loaded.contract, signature, loaded.source)
-    record = judge_run(path, loaded, adapt(evidence, made_with, loaded))
+    try:
+        if (signature := model_signature({stage.name: stage for stage in evidence.stages})) is not None:
+            check_names(loaded.contract, signature, loaded.source)
+        record = judge_run(path, loaded, adapt(evidence, made_with, loaded))
+    except CodecError as error:
+        raise RunFolderError(f"{path}: a stage's answer can't be read by this kpipe: {error}. Judge it with the kpipe that made it.") from error
     if not write:
         return Run(path, record)
     if contract is not None:

@@ -208,6 +208,13 @@ _ROWS = (
         "Keep the values within the runtime's range, or choose another runtime.",
     ),
     Code(
+        "KP111",
+        W,
+        "Raw files not decoded there",
+        "The target's own interpreter can't decode raw files, so it ran tensors that were prepared elsewhere; what it would make of the files is not known.",
+        "Install Pillow in that interpreter, or decode elsewhere in production too.",
+    ),
+    Code(
         "KP201",
         E,
         "Conversion failed",

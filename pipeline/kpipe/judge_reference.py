@@ -39,7 +39,7 @@ class Reference:
 
 def judge_reference(answers: Answers, spec: DecisionSpec | None, inputs: tuple[GoldenInput, ...], tolerances: dict[str, Tolerance]) -> Reference:
     """Check the reference against itself and against what was approved."""
-    findings = [*_repeatable(answers), *_batch_invariant(answers, inputs, tolerances), *_numbers(answers, inputs)]
+    findings = [*_repeatable(answers), *_batch_invariant(answers, inputs, tolerances), *_numbers(answers, inputs), *_company(answers, inputs)]
     decisions: tuple[Decision, ...] = ()
     if spec is not None and spec.output not in answers.outputs:
         cause = f"The decision is taken on output '{spec.output}'; the model's outputs are {', '.join(answers.outputs)}."
@@ -103,6 +103,17 @@ def _numbers(answers: Answers, inputs: tuple[GoldenInput, ...]) -> list[Finding]
             cause = f"The reference's output '{output}' is NaN on {len(bad)} golden input{'s' if len(bad) > 1 else ''} ({', '.join(bad[:5])}): there is nothing to agree with."
             findings.append(finding("KP411", cause, target="reference", place=output, inputs=bad[:50]))
     return findings
+
+
+def _company(answers: Answers, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
+    """Inputs whose batches held nothing but copies of themselves; batches are made the same way for every target."""
+    lonely = {mode: rows for mode, rows in answers.result.lonely_rows.items() if rows}
+    if not lonely:
+        return []
+    counts = ", ".join(f"{len(rows)} in {mode}" for mode, rows in lonely.items())
+    names = list(dict.fromkeys(inputs[i].id for rows in lonely.values() for i in rows))
+    cause = f"Golden inputs had copies of themselves for company ({counts}; {', '.join(names[:5])}): rows that get mixed up could not show there."
+    return [finding("KP612", cause, place="golden", inputs=names[:50])]
 
 
 def _approved(reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:

@@ -108,6 +108,7 @@ def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> 
         _version(bench, stage)
     if answers is not None:
         _preprocessing(bench)
+        _tensors_here(bench, answers)
         _precision(bench, answers)
         _machine_default(bench, answers)
     return _row(bench, cells, answers, stage)
@@ -143,7 +144,8 @@ def _cells(bench: _Bench, answers: Answers | None) -> Cells:
         bench.add("KP314", "The target was not run twice, so whether it repeats itself is not known.", place="repeat")
     if answers.result.repeats_equal is False:
         bench.add("KP416", f"The target gave two answers to the same input; they differ by up to {answers.result.repeat_difference:.3g}.")
-    if fixed := fixed_batch(bench.target, answers):
+    fixed = fixed_batch(bench.target, answers)
+    if fixed and answers.result.fixed_batch == fixed:
         modes = (ALONE, f"batch_{fixed}") if fixed > 1 else (ALONE,)
     cells = judge_cells(
         Question(
@@ -213,6 +215,19 @@ def _preprocessing(bench: _Bench) -> None:
             golden = bench.scene.evidence.golden.inputs[worst.index].id
             cause = f"The target's own preprocessing of '{name}' differs from the reference's on {len(bad)} of {len(drifts)} inputs, worst on '{golden}': {_size(rows, other, worst.index)}, by up to {worst.max_abs:.3g}."
             bench.add("KP106", cause, place=name, inputs=len(bad), worst_input=golden, max_abs=worst.max_abs)
+
+
+def _tensors_here(bench: _Bench, answers: Answers) -> None:
+    """A process that makes other tensors of the raw files would ship other answers than the ones compared."""
+    if answers.result.decoded_here is False:
+        bench.add("KP111", f"The interpreter of '{bench.plan.name}' can't decode raw files; it ran the prepared tensors.", place=bench.plan.name)
+    if mismatches := answers.result.tensor_mismatches:
+        names = ", ".join(mismatches[:5])
+        bench.add(
+            "KP109",
+            f"In this target's process {len(mismatches)} raw inputs become another tensor than the prepared one ({names}).",
+            place=names,
+        )
 
 
 def _size(rows: object, other: object, index: int) -> str:
@@ -320,8 +335,7 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
 
 
 def _timed_outputs(bench: _Bench, timing: TimingResult) -> None:
-    """A runtime that is fast because it is wrong fails; so does one that decodes other tensors."""
-    reference = bench.scene.reference
+    """A runtime that is fast because it is wrong fails."""
     for kind, latency in (("model only", timing.model_only), ("end to end", timing.end_to_end)):
         if latency is None:
             continue
@@ -331,6 +345,8 @@ def _timed_outputs(bench: _Bench, timing: TimingResult) -> None:
                 f"Of {len(latency.seconds)} timed calls ({kind}) only {latency.compared} outputs were compared; the times are void.",
                 place=kind,
             )
+        if latency.decision_changes:
+            bench.add("KP412", f"{latency.decision_changes} timed calls ({kind}) decided otherwise than the same input before.", place=kind)
         if not latency.worst_relative <= _noise(bench):
             bench.add(
                 "KP412",
@@ -338,13 +354,6 @@ def _timed_outputs(bench: _Bench, timing: TimingResult) -> None:
                 place=kind,
                 difference=latency.worst_difference,
             )
-    if timing.tensor_mismatches and reference is not None:
-        names = ", ".join(timing.tensor_mismatches[:5])
-        bench.add(
-            "KP109",
-            f"In this target's process {len(timing.tensor_mismatches)} raw inputs become another tensor than the prepared one ({names}).",
-            place=names,
-        )
 
 
 def _noise(bench: _Bench) -> float:

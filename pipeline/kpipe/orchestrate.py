@@ -271,7 +271,8 @@ class Validation:
     # ------------------------------------------------------------ artifacts
 
     async def _export(self, slots: asyncio.Semaphore, formats: tuple[str, ...]) -> None:
-        job = orders.export_job(str(self.resolved.request.model), self.resolved.trust, formats, str(self.folder.artifacts), self.contract)
+        candidate = self.resolved
+        job = orders.export_job(str(candidate.request.model), candidate.sha256, candidate.trust, formats, str(self.folder.artifacts), self.contract)
         try:
             async with slots:
                 stage = await self.once(self.order("export", "export", job))

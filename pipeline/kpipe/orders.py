@@ -53,10 +53,16 @@ def needed_formats(plans: Iterable[TargetPlan]) -> tuple[str, ...]:
     return tuple(name for name in ("saved_model", "litert", "onnx") if name in wanted)
 
 
-def export_job(model: str, trust: Trust, formats: tuple[str, ...], out: str, contract: Contract) -> ExportJob:
+def export_job(model: str, sha256: str, trust: Trust, formats: tuple[str, ...], out: str, contract: Contract) -> ExportJob:
     """Reload on TensorFlow and export; with no format it is the proof that the model reloads."""
     return ExportJob(
-        model=model, trust=trust, formats=formats, out=out, allow_select_tf=contract.export.allow_select_tf, repairs=contract.export.repairs
+        model=model,
+        trust=trust,
+        formats=formats,
+        out=out,
+        allow_select_tf=contract.export.allow_select_tf,
+        repairs=contract.export.repairs,
+        sha256=sha256,
     )
 
 

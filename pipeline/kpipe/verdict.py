@@ -39,7 +39,8 @@ def reach(findings: Sequence[Finding], targets: Sequence[TargetRecord], *, synth
     if reason := incomplete or _why_incomplete(findings, required, synthetic=synthetic):
         return Verdict.INCOMPLETE, reason
     cells = sum(t.cells.passed for t in required)
-    return Verdict.PASS, f"{len(required)} required target{'s' if len(required) != 1 else ''} agree with the reference on all {cells} cells."
+    who = f"{len(required)} required targets agree" if len(required) != 1 else "1 required target agrees"
+    return Verdict.PASS, f"{who} with the reference on all {cells} cells."
 
 
 def _why_failed(errors: list[Finding], failed: list[str]) -> str:

@@ -70,11 +70,6 @@ class ModeWriter:
         if self._next != self._rows:
             raise ValueError(f"golden input {self._next} of {self._rows} has no answer")
 
-    @property
-    def dtypes(self) -> dict[str, str]:
-        """Dtype name of each output's rows."""
-        return {name: writer.kind[0] for name, writer in self._writers.items() if writer.kind is not None}
-
 
 def widened(array: Any) -> Array:
     """An answer as `kpipe_stages.rows.Rows` would give it back: bfloat16 as float32, strings as unicode."""

@@ -17,10 +17,15 @@ from kpipe_stages.artifacts.tracing import Trace, observe_state, trace
 from kpipe_stages.codec import decode
 from kpipe_stages.keras_loading import KerasCaller, load_model, telling_line
 from kpipe_stages.protocol import Artifact, Binding, ExportJob, ExportResult, Job, Observation, StageError
+from kpipe_stages.session import check_artifact, out_of_memory
 from kpipe_stages.worker import Worker, distribution_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+EXTRAS = {"saved_model": "tensorflow", "litert": "tensorflow", "onnx": "onnx_export"}
+"""Format to the extra that holds its converter."""
 
 
 @dataclass
@@ -53,10 +58,16 @@ class _Export:
 
 
 def run(job: Job, worker: Worker) -> ExportResult:
-    """Export every format of the job; one that fails becomes an observation and the others go on."""
+    """Export every format of the job; one that fails becomes an observation and the others go on.
+
+    Raises:
+        StageError: KP301 (no TensorFlow or Keras), KP310 (another backend), KP210, KP211 (the model isn't there, or isn't the inspected one),
+            and what `kpipe_stages.keras_loading` raises.
+    """
     params = decode(ExportJob, job.params)
     worker.distributions = ["tensorflow", "keras", "h5py", "tf2onnx", "onnx", "numpy"]
-    _, import_s = worker.timed("import", lambda: _import(params.threads))
+    _, import_s = worker.timed("import", _import)
+    check_artifact(params.model, params.sha256)
     caller, load_s = worker.timed("load", lambda: KerasCaller(load_model(params.model, params.trust)))
     worker.emit("signature", signature=caller.signature)
     export = _Export(params, worker, caller, sum(math.prod(variable.shape) for variable in caller.model.weights))
@@ -72,10 +83,12 @@ def run(job: Job, worker: Worker) -> ExportResult:
     return ExportResult(signature=caller.signature, artifacts=tuple(export.artifacts), seconds=export.seconds)
 
 
-def _import(threads: int) -> None:
-    import keras
-    import tensorflow as tf
-
+def _import() -> None:
+    try:
+        import keras
+        import tensorflow as tf  # noqa: F401 - its import is part of what is timed
+    except ImportError as error:
+        raise StageError(_not_installed("The model can't be reloaded on TensorFlow and exported", "tensorflow", error)) from error
     if keras.backend.backend() != "tensorflow":
         raise StageError(
             Observation(
@@ -85,8 +98,6 @@ def _import(threads: int) -> None:
                 place="export",
             )
         )
-    if threads:
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
 
 
 def _trace(export: _Export) -> None:
@@ -125,7 +136,7 @@ def _formats(export: _Export) -> None:
         except StageError as error:
             _observe(export, kind, error.observation)
         except Exception as error:  # noqa: BLE001 - converters raise anything; the format is left out with the reason, the others go on
-            _observe(export, kind, _failed(export, kind, telling_line(error), ()))
+            _observe(export, kind, _why(export, kind, error))
 
 
 def _saved_model(export: _Export) -> None:
@@ -227,6 +238,30 @@ def _observe(export: _Export, kind: str, observation: Observation) -> None:
 def _in_layer(*places: str) -> str:
     named = [f"'{place}'" for place in dict.fromkeys(places) if place]
     return f" in layer {', '.join(named[:4])}" if named else ""
+
+
+def _why(export: _Export, kind: str, error: Exception) -> Observation:
+    """What kept a format from being written: a missing library or a want of memory is this machine's, anything else the model's."""
+    if isinstance(error, ImportError):
+        return _not_installed(f"The model can't be converted to {FORMAT_TITLES[kind]}", EXTRAS[kind], error)
+    if out_of_memory(error):
+        return Observation(
+            "KP306",
+            f"The conversion to {FORMAT_TITLES[kind]} ran out of memory: {type(error).__name__}: {telling_line(error)}",
+            "Give the machine more memory, or run fewer jobs at a time.",
+            place=kind,
+        )
+    return _failed(export, kind, telling_line(error), ())
+
+
+def _not_installed(what: str, extra: str, error: ImportError) -> Observation:
+    return Observation(
+        "KP301",
+        f"{what}: {telling_line(error)}.",
+        f"Install what it needs: pip install 'keras-kpipe[{extra}]'.",
+        place=(error.name or extra).partition(".")[0],
+        evidence={"extra": extra},
+    )
 
 
 def _failed(export: _Export, kind: str, reason: str, ops: tuple[str, ...]) -> Observation:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +40,20 @@ def plan_batches(kinds: Mapping[int, Hashable], size: int) -> list[tuple[int, ..
     return [
         tuple(group[(start + offset) % len(group)] for offset in range(size)) for group in groups.values() for start in range(0, len(group), size)
     ]
+
+
+def lonely_rows(batches: Iterable[Sequence[int]], contents: Mapping[int, Hashable]) -> tuple[int, ...]:
+    """The rows that had no different row beside them where their answer comes from: the first batch that holds them.
+
+    Args:
+        batches: row numbers, batch by batch, in the order they are run.
+        contents: row number to what two rows share exactly when their tensors are the same.
+    """
+    first: dict[int, Sequence[int]] = {}
+    for batch in batches:
+        for row in batch:
+            first.setdefault(row, batch)
+    return tuple(sorted(row for row, batch in first.items() if len({contents[mate] for mate in batch}) == 1))
 
 
 def split_answer(answer: Answer, size: int, unbatched: Iterable[str]) -> tuple[list[Answer], frozenset[str]]:
@@ -125,6 +141,18 @@ class Golden:
     def batch(self, indices: Sequence[int]) -> dict[str, Array]:
         """Some rows' inputs, stacked: ``(len(indices), ...)`` each."""
         return stack([self.row(index) for index in indices])
+
+    @cached_property
+    def contents(self) -> dict[int, bytes]:
+        """A digest of each present row's tensors, equal where the shapes and bytes of every input are."""
+        digests = {}
+        for index in self.present:
+            total = hashlib.sha256()
+            for name in self.names:
+                row = self._rows[name][index]
+                total.update(f"{row.dtype.str} {row.shape} ".encode() + row.tobytes())
+            digests[index] = total.digest()
+        return digests
 
     def plan(self, size: int) -> list[tuple[int, ...]]:
         """`plan_batches` over the present rows."""

@@ -72,11 +72,6 @@ def model_signature(model: Any) -> Signature:
     return KerasCaller(model).signature
 
 
-def call_model(model: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """One call by name; `KerasCaller` for many."""
-    return KerasCaller(model)(feeds)
-
-
 def unique_names(names: Sequence[str]) -> list[str]:
     """Make names unique: the n-th of several equal ones gets ``_n`` (or the next free number), names that are unique keep theirs."""
     taken, seen, result = set(names), set[str](), []

@@ -1,6 +1,6 @@
 """Load a ``.keras`` file on whatever backend this process has, with the code the contract gives and no other.
 
-`load_model` loads; `KerasCaller` (and `model_signature`, `call_model` on top of it) calls the model by canonical input names and
+`load_model` loads; `KerasCaller` (and `model_signature` on top of it) calls the model by canonical input names and
 gives back outputs by canonical names, on TensorFlow, JAX and OpenVINO alike (`kpipe_stages.keras_calling`).
 """
 
@@ -17,13 +17,13 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kpipe_stages.keras_calling import KerasCaller, call_model, model_signature
+from kpipe_stages.keras_calling import KerasCaller, model_signature
 from kpipe_stages.protocol import Observation, StageError, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KerasCaller", "call_model", "load_model", "model_signature", "telling_line"]
+__all__ = ["KerasCaller", "load_model", "model_signature", "telling_line"]
 
 _PRIVATE = "_kpipe_custom_"
 _LONGEST = 400

@@ -13,15 +13,29 @@ from typing import TYPE_CHECKING
 
 from kpipe_stages.codec import decode
 from kpipe_stages.feeds import Golden
-from kpipe_stages.modes import Modes, Record, alone_or_fault, check_artifact
+from kpipe_stages.modes import Modes, Record, alone_or_fault
 from kpipe_stages.protocol import LoadTimes, RunJob, RunResult
-from kpipe_stages.session import Session, fault
-from kpipe_stages.worker import current_rss_bytes
+from kpipe_stages.session import Session, check_artifact, fault
 
 if TYPE_CHECKING:
     from kpipe_stages.protocol import Job
     from kpipe_stages.session import Description, Engine
     from kpipe_stages.worker import Worker
+
+
+PROGRESS_ITEMS = 20
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What this process makes of the raw files."""
+
+    here: bool | None
+    """False where its interpreter can't decode them, None where there are none."""
+    mismatches: tuple[str, ...] = ()
+    """Ids of the golden inputs whose tensor isn't the prepared one."""
+    usable: bool = False
+    """Every raw file gives tensors of the prepared shapes and dtypes, so calls from it can be timed."""
 
 
 @dataclass
@@ -37,6 +51,8 @@ class Kept:
     """Outputs without a batch axis when run alone."""
     folder: Path
     """Where the alone answers lie, below ``outputs/alone``."""
+    raw_usable: bool
+    """Calls from the raw files can be timed (`Decoded.usable`)."""
 
 
 def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
@@ -44,14 +60,14 @@ def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
 
     Raises:
         StageError: KP210, KP211 (the artifact isn't there, or isn't the one that was checked), KP301 (the runtime can't be imported),
-            KP303 (it can't load the artifact), KP101, KP104, KP108 (inputs), KP311 (it can't run one input alone), KP407 (outputs by name).
+            KP303 (it can't load the artifact), KP101, KP104, KP110 (inputs), KP311 (it can't run one input alone), KP407 (outputs by name).
+        MemoryError: a step of it had too little.
     """
     order = decode(RunJob, job.params)
     worker.distributions = list(engine.distributions)
-    check_artifact(order)
+    check_artifact(order.artifact, order.sha256, order.companions)
     _, import_s = worker.timed("import", lambda: _bring(engine, order))
     session, load_s = worker.timed("load", lambda: engine.open(order, {**order.chosen, **order.settings}))
-    _check_same_model(order, session)
     golden = Golden(order, session)
     _check_narrowing(worker, order, session, golden)
     fixed = fixed_size(order, session)
@@ -61,12 +77,13 @@ def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
     _, first_s = worker.timed("run", lambda: alone_or_fault(session, feeds, first))
     described = session.describe()
     _observe_differing(worker, order, described)
-    load, rss = LoadTimes(import_s=import_s, load_s=load_s, first_s=first_s), current_rss_bytes()
-    record = Record()
+    load = LoadTimes(import_s=import_s, load_s=load_s, first_s=first_s)
+    record, decoded = Record(), Decoded(here=None)
     if not order.load_only:
         session = Modes(order, worker, engine, golden, fixed, record).run(session)
-    worker.kept = Kept(order, session, golden, batch, frozenset(record.unbatched.get("alone", ())), worker.folder)
-    return _result(session, record, described, load, rss)
+        decoded = check_tensors(order, golden, worker)
+    worker.kept = Kept(order, session, golden, batch, frozenset(record.unbatched.get("alone", ())), worker.folder, decoded.usable)
+    return _result(session, record, decoded, described, load, fixed)
 
 
 def fixed_size(order: RunJob, session: Session) -> int | None:
@@ -74,6 +91,48 @@ def fixed_size(order: RunJob, session: Session) -> int | None:
     if order.fixed_batch is not None:
         return order.fixed_batch
     return next((spec.shape[0] for spec in session.signature.inputs if spec.shape and spec.shape[0] is not None), None)
+
+
+def check_tensors(order: RunJob, golden: Golden, worker: Worker) -> Decoded:
+    """Preprocess every golden input in this process, one after another, and compare with the prepared tensors bit for bit.
+
+    Raises:
+        ValueError: the job has raw files for another number of rows.
+    """
+    if not order.items:
+        return Decoded(here=None)
+    if len(order.items) != order.rows:
+        raise ValueError(f"{len(order.items)} raw golden inputs for {order.rows} prepared rows")
+    if not _can_decode(order):
+        return Decoded(here=False)
+    from kpipe_stages.preprocess import Preprocessor
+
+    preprocessors = {spec.name: Preprocessor(spec) for spec in order.inputs}
+    differing, usable = [], True
+    for index in golden.present:
+        item, prepared = order.items[index], golden.row(index)
+        if index % PROGRESS_ITEMS == 0:
+            worker.progress(f"{order.runtime} preprocessing", index, order.rows)
+        try:
+            tensors = {name: preprocessor.from_path(item.files[name]) for name, preprocessor in preprocessors.items()}
+        except ValueError:  # the file decoded when it was prepared: here it doesn't, so its tensor isn't the prepared one
+            tensors = {}
+        alike = {name: (t.shape, t.dtype) for name, t in tensors.items()} == {name: (t.shape, t.dtype) for name, t in prepared.items()}
+        usable = usable and alike
+        if not alike or any(tensors[name].tobytes() != prepared[name].tobytes() for name in prepared):
+            differing.append(item.id)
+    return Decoded(here=True, mismatches=tuple(differing), usable=usable)
+
+
+def _can_decode(order: RunJob) -> bool:
+    """Whether this interpreter has what the inputs' raw files need: Pillow, for images."""
+    if all(spec.decode != "image" for spec in order.inputs):
+        return True
+    try:
+        import PIL.Image  # noqa: F401 - whether it can be imported is the question
+    except ImportError:
+        return False
+    return True
 
 
 def _bring(engine: Engine, order: RunJob) -> None:
@@ -86,25 +145,6 @@ def _bring(engine: Engine, order: RunJob) -> None:
             f"Install {engine.distributions[0]} in this target's interpreter (pip install 'keras-kpipe[{order.runtime}]').",
             place=engine.distributions[0],
         ) from error
-
-
-def _check_same_model(order: RunJob, session: Session) -> None:
-    """A Keras worker states its own signature: it must name what the job's does, or outputs couldn't be told apart."""
-    if order.signature is None:
-        return
-    for kind, own, asked in (
-        ("inputs", session.signature.inputs, order.signature.inputs),
-        ("outputs", session.signature.outputs, order.signature.outputs),
-    ):
-        names, wanted = [spec.name for spec in own], [spec.name for spec in asked]
-        if set(names) != set(wanted):
-            raise fault(
-                "KP407",
-                f"On {order.runtime} the model's {kind} are {names}; elsewhere they are {wanted}.",
-                "Make the model's structure independent of the backend: give its layers and outputs names.",
-                given=names,
-                wanted=wanted,
-            )
 
 
 def _check_narrowing(worker: Worker, order: RunJob, session: Session, golden: Golden) -> None:
@@ -139,13 +179,15 @@ def _observe_differing(worker: Worker, order: RunJob, described: Description) ->
         )
 
 
-def _result(session: Session, record: Record, described: Description, load: LoadTimes, rss: int) -> RunResult:
+def _result(session: Session, record: Record, decoded: Decoded, described: Description, load: LoadTimes, fixed: int | None) -> RunResult:
     return RunResult(
         signature=session.signature,
         modes=tuple(record.modes),
         not_offered=tuple(record.not_offered),
         unbatched=record.unbatched,
         failed=record.failed,
+        lonely_rows=record.lonely_rows,
+        fixed_batch=fixed,
         repeats_equal=record.repeats_equal,
         repeat_difference=record.repeat_difference,
         training_unset_repeats=record.training_unset_repeats,
@@ -153,6 +195,6 @@ def _result(session: Session, record: Record, described: Description, load: Load
         effective_precision=described.precision,
         devices=described.devices,
         facts={**described.facts, **record.facts},
-        rss_loaded_bytes=rss,
-        outputs_dtype=record.outputs_dtype,
+        decoded_here=decoded.here,
+        tensor_mismatches=decoded.mismatches,
     )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.answers import ModeWriter, difference, same_bits
-from kpipe_stages.digest import digest
-from kpipe_stages.feeds import split_answer
+from kpipe_stages.feeds import lonely_rows, split_answer
 from kpipe_stages.protocol import StageError
 from kpipe_stages.rows import Rows
-from kpipe_stages.session import TrainingUnset, fault, telling_line
+from kpipe_stages.session import TrainingUnset, check_artifact, fault, raise_if_out_of_memory, telling_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,36 +35,11 @@ class Record:
     not_offered: list[str] = field(default_factory=list)
     unbatched: dict[str, tuple[str, ...]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    lonely_rows: dict[str, tuple[int, ...]] = field(default_factory=dict)
     repeats_equal: bool | None = None
     repeat_difference: float = 0.0
     training_unset_repeats: bool | None = None
-    outputs_dtype: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-
-
-def check_artifact(order: RunJob) -> None:
-    """See that the artifact is there and is the one that was inspected.
-
-    Raises:
-        StageError: KP210 or KP211.
-    """
-    path = Path(order.artifact)
-    if not path.exists():
-        raise fault(
-            "KP210",
-            f"The artifact {path.name} isn't there.",
-            "Run the validation again; keep the run folder as it is while it runs.",
-            place=path.name,
-        )
-    if order.sha256 and (found := digest(path, order.companions)) != order.sha256:
-        raise fault(
-            "KP211",
-            f"The artifact {path.name} has SHA-256 {found}; the one that was checked has {order.sha256}.",
-            "Something changed the artifact after it was checked: find out what, and run the validation again.",
-            place=path.name,
-            found=found,
-            expected=order.sha256,
-        )
 
 
 def answer(session: Session, feeds: Feeds) -> Answer:
@@ -93,12 +66,14 @@ def alone_or_fault(session: Session, feeds: Feeds, row: int) -> Answer:
 
     Raises:
         StageError: KP311 (the runtime's own message), KP407.
+        MemoryError: there wasn't the memory for it.
     """
     try:
         return answer(session, feeds)
     except StageError:
         raise
     except Exception as error:  # runtimes raise what they like; a target that can't answer one input alone has failed, by name
+        raise_if_out_of_memory(error)
         shapes = {name: list(array.shape) for name, array in feeds.items()}
         raise fault(
             "KP311",
@@ -143,7 +118,7 @@ class Modes:
 
     def _open_again(self, **changes: Any) -> Session:
         order = replace(self.order, **changes)
-        check_artifact(order)
+        check_artifact(order.artifact, order.sha256, order.companions)
         session = self.engine.open(order, {**order.chosen, **order.settings})
         session.infer(self.golden.batch([self.golden.present[0]] * self.batch))
         return session
@@ -167,8 +142,6 @@ class Modes:
                 if done % max(1, PROGRESS_ROWS // take) == 0:
                     self.worker.progress(f"{self.order.runtime} {mode}", min(done * take, self.golden.rows), self.golden.rows)
             writer.finish()
-        if mode == "alone":
-            self.record.outputs_dtype = writer.dtypes
         if whole:
             self.record.unbatched[mode] = tuple(name for name in names if name in whole)
         self.record.modes.append(mode)
@@ -185,13 +158,17 @@ class Modes:
             ) from error
 
     def _try(self, mode: str, session: Session, size: int) -> bool:
+        batches = self.golden.plan(size)
+        lonely = lonely_rows(batches, self.golden.contents)
         try:
-            self._write(mode, session, self.golden.plan(size), take=size)
+            self._write(mode, session, batches, take=size)
         except StageError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the runtime says against this mode is its answer; the cells of the mode fail with it
+            raise_if_out_of_memory(error)
             self.record.failed[mode] = f"{type(error).__name__}: {telling_line(error)}"
             return False
+        self.record.lonely_rows[mode] = lonely
         return True
 
     def _repeat(self, session: Session) -> bool:
@@ -215,6 +192,7 @@ class Modes:
         except StageError:
             raise
         except Exception as error:  # noqa: BLE001 - it answered every row before: not repeatable, and said so
+            raise_if_out_of_memory(error)
             self.record.failed[REPEAT_MODE] = f"{type(error).__name__}: {telling_line(error)}"
             equal, worst = False, math.inf
         self.record.repeats_equal, self.record.repeat_difference = equal, worst
@@ -228,6 +206,7 @@ class Modes:
         try:
             first, second = session.infer_training_unset(feeds), session.infer_training_unset(feeds)
         except Exception as error:  # noqa: BLE001 - a model that can't be called so is a fact about it: the probe stays unanswered, with the message
+            raise_if_out_of_memory(error)
             self.record.failed[UNSET_MODE] = f"{type(error).__name__}: {telling_line(error)}"
             return
         self.record.training_unset_repeats = all(same_bits(first[name], second[name]) for name in first)
@@ -238,6 +217,7 @@ class Modes:
             session = self._open_again(chosen={})
             self._alone(DEFAULT_MODE, session)
         except Exception as error:  # noqa: BLE001 - the probe is a question about this machine; a refusal is its answer, and never a pass
+            raise_if_out_of_memory(error)
             self.record.failed[DEFAULT_MODE] = f"{type(error).__name__}: {telling_line(error)}"
             return
         described = session.describe()

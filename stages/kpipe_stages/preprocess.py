@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kpipe_stages.protocol import InputSpec
 
-__all__ = ["DECODERS", "CastNote", "Limits", "PreprocessError", "Preprocessor", "check_steps", "read_raw", "tensor_from"]
+__all__ = ["DECODERS", "CastNote", "Limits", "PreprocessError", "Preprocessor", "check_steps", "tensor_from"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -184,15 +184,6 @@ def _plain_step(array: Array, _: list[CastNote] | None, apply: Callable[..., Arr
 
 def _cast_step(array: Array, notes: list[CastNote] | None, dtype: str) -> Array:
     return cast(array, dtype, notes)
-
-
-def read_raw(spec: InputSpec, path: str | Path, limits: Limits = Limits()) -> Array:
-    """Decode one raw file, without any step.
-
-    Raises:
-        PreprocessError: the file is missing, over the limits, or does not decode.
-    """
-    return Preprocessor(spec, limits).read(path)
 
 
 def tensor_from(spec: InputSpec, path: str | Path, limits: Limits = Limits(), notes: list[CastNote] | None = None) -> Array:

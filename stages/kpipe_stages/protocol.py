@@ -277,7 +277,8 @@ class ExportJob:
     """Folder for the artifacts."""
     allow_select_tf: bool = False
     repairs: bool = True
-    threads: int = 0
+    sha256: str = ""
+    """Digest that ``model`` must have when it is loaded; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +336,6 @@ class ExportOpenvinoJob:
     signature: Signature
     saved_model_binding: Binding
     out: str
-    threads: int = 0
     parameters: int = 0
     """Numbers in the model, to compare the artifact's size with; 0 for unknown."""
     repairs: tuple[str, ...] = ()
@@ -386,7 +386,7 @@ class RunJob:
     """What the runtime loads: the ``.keras`` file, a SavedModel version folder, a ``.tflite``, ``.onnx`` or ``.xml`` file."""
     trust: Trust
     signature: Signature | None
-    """The model's own; None lets a Keras worker state it."""
+    """The model's own; None for a Keras worker, which states it."""
     binding: Binding | None
     """Names in the artifact; None for a Keras worker."""
     tensors: str
@@ -448,6 +448,11 @@ class RunResult:
     """Mode to the outputs that have no batch axis: each row holds the whole output."""
     failed: dict[str, str]
     """Mode to the runtime's message: the mode was tried and the runtime refused."""
+    lonely_rows: dict[str, tuple[int, ...]]
+    """For every ``batch_<k>`` of ``modes``: rows whose answer came from a batch of nothing but copies of that row's own tensors (equal bytes
+    in every input). Answers that are swapped or mixed between rows can't show there."""
+    fixed_batch: int | None
+    """The only number of rows that a call could have, by the artifact or by the model itself; None where it was free."""
     repeats_equal: bool | None
     """Every repeated pass gave the same bits; None where none was asked for."""
     repeat_difference: float
@@ -460,8 +465,11 @@ class RunResult:
     devices: tuple[str, ...]
     facts: dict[str, Any]
     """Whatever else the runtime says of itself: execution provider, delegate, effective settings."""
-    rss_loaded_bytes: int
-    outputs_dtype: dict[str, str]
+    decoded_here: bool | None
+    """Whether this process made its own tensors of the raw files: False where its interpreter can't decode them, None where the job has no raw
+    files or asks for nothing but a load."""
+    tensor_mismatches: tuple[str, ...]
+    """Golden inputs whose tensor in this process differs from the prepared one, or whose raw file gives none here."""
 
 
 @dataclass(frozen=True)
@@ -476,6 +484,8 @@ class Latency:
     """Largest absolute difference between a timed call's output and the same input's alone output."""
     worst_relative: float
     """The same over the largest magnitude of that output on that input; infinite where an output that isn't floating point differs at all."""
+    decision_changes: int
+    """Timed calls whose decision isn't the one that the same input's alone output gives; 0 where nothing is decided: model only, or no rule."""
     compared: int
     """Timed outputs compared; equal to the number of calls, or the timing is void."""
 
@@ -485,13 +495,9 @@ class TimingResult:
     """``timing.json``."""
 
     model_only: Latency | None
+    """None where nothing was to be timed."""
     end_to_end: Latency | None
-    tensor_mismatches: tuple[str, ...]
-    """Golden inputs whose tensor in this process differs from the prepared one."""
-    decoded_here: bool
-    """False where the interpreter of this target can't decode raw files."""
-    load_average: float
-    rss_bytes: int
+    """None where nothing was to be timed, or the raw files give no tensors here that the artifact takes."""
 
 
 # ---------------------------------------------------------------- train

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.measure import run_target
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 NAME = "TensorFlow"
 SIGNATURE = "serving_default"
-FAST_MATH = {"bf16": "bfloat16", "f16": "float16", "any": "float16"}
 
 
 def run(job: Job, worker: Worker) -> RunResult:
@@ -82,7 +80,7 @@ class SavedModelSession:
         return {name: owned(outputs[artifact].numpy()) for name, artifact in self._binding.outputs.items()}
 
     def describe(self) -> Description:
-        """TensorFlow computes in the graph's dtypes unless oneDNN was told otherwise."""
+        """TensorFlow computes in the graph's dtypes: the environment that would tell oneDNN otherwise never reaches a worker."""
         return Description(tf_precision(self._declared), tf_devices(self._tf), {**tf_facts(self._tf), "signature": SIGNATURE})
 
 
@@ -94,15 +92,9 @@ def set_threads(tf: Any, threads: int) -> None:
 
 
 def tf_precision(declared: list[str]) -> str:
-    """The declared float dtypes, and what oneDNN computes float32 in where the environment asks it for fast math."""
-    fast = FAST_MATH.get(_fast_math(), _fast_math())
+    """The declared float dtypes, or all declared ones where none is a float."""
     floats = {name for name in declared if "float" in name} or set(declared)
-    return f"{', '.join(sorted(floats | ({fast} if fast else set())))} (declared)"
-
-
-def _fast_math() -> str:
-    modes = [os.getenv(name, "") for name in ("TF_SET_ONEDNN_FPMATH_MODE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")]
-    return next((mode.lower() for mode in modes if mode and mode.lower() not in {"strict", "0"}), "")
+    return f"{', '.join(sorted(floats))} (declared)"
 
 
 def tf_devices(tf: Any) -> tuple[str, ...]:
@@ -111,12 +103,8 @@ def tf_devices(tf: Any) -> tuple[str, ...]:
 
 
 def tf_facts(tf: Any) -> dict[str, Any]:
-    """Switches that change TensorFlow's numbers."""
+    """Threads in effect."""
     return {
-        "onednn": os.getenv("TF_ENABLE_ONEDNN_OPTS", "default"),
-        "fast_math": _fast_math() or "strict",
-        "xla_flags": os.getenv("XLA_FLAGS", ""),
-        "op_determinism": os.getenv("TF_DETERMINISTIC_OPS", "0"),
         "effective_settings": {
             "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
             "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads(),

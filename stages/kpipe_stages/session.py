@@ -11,18 +11,23 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from kpipe_stages.digest import digest
 from kpipe_stages.protocol import Binding, Observation, RunJob, Signature, StageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Feeds = Mapping[str, Array]
 Answer = dict[str, Array]
+
+MEMORY_SIGNS = ("bad_alloc", "RESOURCE_EXHAUSTED", "Cannot allocate memory", "OOM when allocating", "Failed to allocate memory")
+"""What runtimes say instead of a MemoryError: C++ itself, JAX, the system, TensorFlow, ONNX Runtime."""
 
 _LONGEST = 400
 
@@ -106,8 +111,55 @@ def telling_line(error: BaseException) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether the machine's memory is what the error is about, not the artifact."""
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in MEMORY_SIGNS)
+
+
+def raise_if_out_of_memory(error: BaseException) -> None:
+    """Let a want of memory end the stage as what it is: taken for the artifact's refusal it would fail a target that another machine can run.
+
+    Raises:
+        MemoryError: ``error`` itself, or one made of what the runtime says in its place.
+    """
+    if isinstance(error, MemoryError):
+        raise error
+    if out_of_memory(error):
+        raise MemoryError(f"{type(error).__name__}: {telling_line(error)}") from error
+
+
+def check_artifact(artifact: str, sha256: str, companions: Sequence[str] = ()) -> None:
+    """See that a file or folder is there and is the one that was inspected; an empty ``sha256`` asks only that it is there.
+
+    Raises:
+        StageError: KP210 or KP211.
+    """
+    path = Path(artifact)
+    if not path.exists():
+        raise fault(
+            "KP210",
+            f"{path.name} isn't there any more.",
+            "Run the validation again; leave the model and the run folder as they are while it runs.",
+            place=path.name,
+        )
+    if sha256 and (found := digest(path, companions)) != sha256:
+        raise fault(
+            "KP211",
+            f"{path.name} has SHA-256 {found}; it had {sha256} when it was inspected.",
+            "Something changed it after it was inspected: find out what, and run the validation again.",
+            place=path.name,
+            found=found,
+            expected=sha256,
+        )
+
+
 def load_refused(runtime: str, error: BaseException) -> StageError:
-    """The runtime refused to load the artifact."""
+    """The runtime refused to load the artifact.
+
+    Raises:
+        MemoryError: it didn't refuse; there wasn't the memory for it.
+    """
+    raise_if_out_of_memory(error)
     return fault(
         "KP303",
         f"{runtime} can't load the artifact: {type(error).__name__}: {telling_line(error)}",

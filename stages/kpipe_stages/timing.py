@@ -2,8 +2,8 @@
 
 Single stream: one call after the other, each finished (outputs are arrays of the caller's own) before the clock stops. Every call's time is
 kept; none is clipped. Python's garbage collector is off while calls are timed and runs between blocks of calls, outside the clock: a
-collection is the harness's cost here, not the model's. Outputs are compared outside the clock with what the same inputs gave when nothing
-was timed.
+collection is the harness's cost here, not the model's. Outputs and decisions are compared outside the clock with what the same inputs gave
+when nothing was timed.
 
 Warm-up rule: calls go on until the medians of the last two windows of 10 calls differ by at most 5 % of the larger, or a bound is reached
 (then the sample is marked unstable).
@@ -13,21 +13,19 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib.util
 import math
-import os
 import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kpipe_stages.answers import difference
+from kpipe_stages.answers import difference, widened
+from kpipe_stages.decisions import decide
 from kpipe_stages.feeds import split_answer, stack
 from kpipe_stages.protocol import Latency, TimingResult
 from kpipe_stages.rows import Rows
 from kpipe_stages.session import nbytes
-from kpipe_stages.worker import current_rss_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,14 +59,13 @@ def time_target(job: Job, worker: Worker) -> TimingResult:
     kept: Kept | None = worker.kept
     if kept is None:
         raise ValueError(f"stage {job.stage} has nothing to time: its run left no session")
-    load, plan, order = os.getloadavg()[0], kept.order.timing, kept.order
-    if order.load_only:
-        return TimingResult(None, None, (), can_decode(kept), load, current_rss_bytes())
-    mismatches, ready = check_tensors(kept, worker)
-    share = plan.max_seconds / (2 if plan.calls and ready else 1)
-    model = sample(Model(kept), kept, worker, plan.calls, share) if plan.calls else None
-    end_to_end = sample(EndToEnd(kept), kept, worker, plan.end_to_end_calls, share) if ready else None
-    return TimingResult(model, end_to_end, mismatches, can_decode(kept), load, current_rss_bytes())
+    plan = kept.order.timing
+    whole = plan.end_to_end_calls if kept.raw_usable else 0
+    share = plan.max_seconds / (2 if plan.calls and whole else 1)
+    return TimingResult(
+        model_only=sample(Model(kept), kept, worker, plan.calls, share) if plan.calls else None,
+        end_to_end=sample(EndToEnd(kept), kept, worker, whole, share) if whole else None,
+    )
 
 
 # ---------------------------------------------------------------- what is timed
@@ -86,9 +83,9 @@ class Model:
         """Untimed: the batch."""
         return self.kept.golden.batch([row] * self.kept.batch)
 
-    def call(self, feeds: Any) -> Answer:
-        """Timed."""
-        return self.kept.session.infer(feeds)
+    def call(self, feeds: Any) -> tuple[Answer, str | None]:
+        """Timed; nothing is decided."""
+        return self.kept.session.infer(feeds), None
 
 
 class EndToEnd:
@@ -97,70 +94,26 @@ class EndToEnd:
     name = "end to end"
 
     def __init__(self, kept: Kept) -> None:
-        from kpipe_stages.decisions import decide
         from kpipe_stages.preprocess import Preprocessor
 
         self._kept = kept
-        self._decide = decide
         self._inputs = {spec.name: Preprocessor(spec) for spec in kept.order.inputs}
 
     def before(self, row: int) -> int:
         """Untimed: nothing is prepared."""
         return row
 
-    def call(self, row: int) -> Answer:
-        """Timed: read, decode, preprocess, infer, decide."""
+    def call(self, row: int) -> tuple[Answer, str | None]:
+        """Timed: read, decode, preprocess, infer, decide. The decision is None where there is no rule."""
         kept = self._kept
         files = kept.order.items[row].files
         tensors = {name: preprocessor.from_path(files[name]) for name, preprocessor in self._inputs.items()}
         outputs = kept.session.infer(stack([tensors] * kept.batch))
-        if kept.order.decision is not None:
-            value = outputs[kept.order.decision.output]
-            self._decide(kept.order.decision, value if kept.order.decision.output in kept.unbatched else value[0])
-        return outputs
-
-
-# ---------------------------------------------------------------- tensors of this process
-
-
-def can_decode(kept: Kept) -> bool:
-    """Whether this interpreter has what the inputs' raw files need: Pillow, for images."""
-    return all(spec.decode != "image" for spec in kept.order.inputs) or importlib.util.find_spec("PIL") is not None
-
-
-def check_tensors(kept: Kept, worker: Worker) -> tuple[tuple[str, ...], bool]:
-    """Preprocess every golden input in this process, untimed, and compare with the prepared tensors bit for bit.
-
-    Returns:
-        Ids of the inputs that differ, and whether the end-to-end calls can be timed: raw files are there, can be decoded here, and give
-        tensors of the prepared shape and dtype.
-    """
-    order = kept.order
-    raw = order.items and all(spec.decode != "array" for spec in order.inputs)  # an array's row is a tensor already
-    if not raw or not order.timing.end_to_end_calls or not can_decode(kept):
-        return (), False
-    if len(order.items) != order.rows:
-        raise ValueError(f"{len(order.items)} raw golden inputs for {order.rows} prepared rows")
-    from kpipe_stages.preprocess import Preprocessor
-
-    preprocessors = {spec.name: Preprocessor(spec) for spec in order.inputs}
-    differing, usable = [], True
-    for index in kept.golden.present:
-        item = order.items[index]
-        prepared = kept.golden.row(index)
-        try:
-            tensors = {name: preprocessor.from_path(item.files[name]) for name, preprocessor in preprocessors.items()}
-        except ValueError:  # the file decoded when it was prepared: here it doesn't, so its tensor isn't the prepared one
-            differing.append(item.id)
-            usable = False
-            continue
-        alike = {name: (t.shape, t.dtype) for name, t in tensors.items()} == {name: (t.shape, t.dtype) for name, t in prepared.items()}
-        usable = usable and alike
-        if not alike or any(tensors[name].tobytes() != prepared[name].tobytes() for name in prepared):
-            differing.append(item.id)
-        if index % BLOCK == 0:
-            worker.progress(f"{order.runtime} preprocessing", index, order.rows)
-    return tuple(differing), usable
+        rule = kept.order.decision
+        if rule is None:
+            return outputs, None
+        value = outputs[rule.output] if rule.output in kept.unbatched else outputs[rule.output][0]
+        return outputs, decide(rule, widened(value) if value.dtype.kind == "V" else value).value  # numpy takes bfloat16 for raw bytes
 
 
 # ---------------------------------------------------------------- the loop
@@ -176,7 +129,15 @@ def sample(work: Model | EndToEnd, kept: Kept, worker: Worker, calls: int, max_s
         while len(loop.seconds) < calls and (not loop.seconds or time.perf_counter() - started < max_seconds):
             loop.block(min(BLOCK, calls - len(loop.seconds)), started + max_seconds)
             worker.progress(f"{kept.order.runtime} {work.name}", len(loop.seconds), calls)
-    return Latency(tuple(loop.seconds), len(warm), stable, loop.worst, loop.worst_relative, loop.compared)
+    return Latency(
+        seconds=tuple(loop.seconds),
+        warmup_calls=len(warm),
+        stable=stable,
+        worst_difference=loop.worst,
+        worst_relative=loop.worst_relative,
+        decision_changes=loop.decision_changes,
+        compared=loop.compared,
+    )
 
 
 class _Loop:
@@ -190,6 +151,7 @@ class _Loop:
         self.seconds: list[float] = []
         self.worst = 0.0
         self.worst_relative = 0.0
+        self.decision_changes = 0
         self.compared = 0
 
     def warm_up(self, most: int, deadline: float) -> list[float]:
@@ -201,29 +163,30 @@ class _Loop:
 
     def block(self, calls: int, deadline: float) -> None:
         """Time some calls, then compare what they gave."""
-        held: list[tuple[int, Answer]] = []
+        held: list[tuple[int, Answer, str | None]] = []
         size = 0
         for _ in range(calls):
             row = self._row(len(self.seconds))
-            seconds, outputs = self._once(row)
+            seconds, outputs, decision = self._once(row)
             self.seconds.append(seconds)
-            held.append((row, outputs))
+            held.append((row, outputs, decision))
             size += nbytes(outputs)
             if size > HELD_BYTES or time.perf_counter() > deadline:
                 break
-        for row, outputs in held:
+        for row, outputs, decision in held:
             self._compare(row, outputs)
+            self._compare_decision(row, decision)
         gc.collect()
 
     def _row(self, call: int) -> int:
         present = self._kept.golden.present
         return present[call % len(present)]
 
-    def _once(self, row: int) -> tuple[float, Answer]:
+    def _once(self, row: int) -> tuple[float, Answer, str | None]:
         given = self._work.before(row)
         start = time.perf_counter_ns()
-        outputs = self._work.call(given)
-        return (time.perf_counter_ns() - start) * 1e-9, outputs
+        outputs, decision = self._work.call(given)
+        return (time.perf_counter_ns() - start) * 1e-9, outputs, decision
 
     def _compare(self, row: int, outputs: Answer) -> None:
         """Compare a timed answer with the one that the same input got alone. A name that is missing is as far off as can be."""
@@ -236,6 +199,12 @@ class _Loop:
             self.worst = max(self.worst, gap)
             self.worst_relative = max(self.worst_relative, relative(gap, alone))
         self.compared += 1
+
+    def _compare_decision(self, row: int, decision: str | None) -> None:
+        """Compare a timed decision with the one that the same input's alone answer gives."""
+        rule = self._kept.order.decision
+        if decision is not None and rule is not None and decide(rule, self._alone[rule.output][row]).value != decision:
+            self.decision_changes += 1
 
 
 def relative(gap: float, answer: Array) -> float:

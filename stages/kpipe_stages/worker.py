@@ -134,12 +134,3 @@ def peak_rss_bytes() -> int:
     """Peak resident memory of this process, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def current_rss_bytes() -> int:
-    """Resident memory of this process now, in bytes; the peak where the system doesn't tell."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
-    except OSError:
-        return peak_rss_bytes()
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 SIGNATURE = "serving_default"
 IDENTIFIER = b"TFL3"
-_BITS = {"int4": 4, "uint4": 4, "int2": 2}
 
 
 class ConversionError(Exception):
@@ -44,6 +43,8 @@ def convert(saved_model: Path, *, select_tf: bool = False) -> bytes:
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
     try:
         converted = converter.convert()
+    except MemoryError:
+        raise  # the machine's, not the converter's
     except Exception as error:  # the converter raises its own and TensorFlow's kinds; each becomes one finding with its reason
         raise ConversionError(*_reason(str(error))) from error
     return bytes(converted)
