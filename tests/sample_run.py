@@ -160,7 +160,7 @@ class Bench:
             "candidate_sha256": "ef" * 32,
             "candidate_size": 2**20,
             "contract_source": "kpipe.toml",
-            "contract_sha256": "c" * 64,
+            "contract_sha256": self.loaded().sha256,
             "contract_folder": "",
             "golden": self.golden(),
             "refusals": (),
