@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kpipe import system
 from kpipe.evidence import Ending
-from kpipe.launch import Launcher, Order, make_home, worker_environment
+from kpipe.running import system
+from kpipe.running.launch import Launcher, Order, make_home, worker_environment
 from kpipe_stages.codec import decode
 from kpipe_stages.protocol import Artifact, ExportJob, ExportOpenvinoJob, ExportResult, Signature, Trust
 

@@ -11,9 +11,9 @@ import numpy as np
 from kpipe.contract import LoadedContract, parse_contract
 from kpipe.evidence import EVIDENCE_VERSION, Ending, Evidence, StageEvidence, TargetEvidence, TargetPlan
 from kpipe.golden import GoldenInput, GoldenSet
-from kpipe.judge import judge
-from kpipe.plan import Interpreter, plan_reference, plan_targets
+from kpipe.judging.judge import judge
 from kpipe.record import Environment, Finding, RunRecord, TargetRecord
+from kpipe.running.plan import Interpreter, plan_reference, plan_targets
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import encode
 from kpipe_stages.protocol import (

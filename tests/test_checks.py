@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kpipe.checks import check_prepared, nonfinite
+from kpipe.running.checks import check_prepared, nonfinite
 from kpipe_stages.protocol import PrepareResult, Signature, TensorSpec
 
 

@@ -99,7 +99,7 @@ def test_targets_lists_every_runtime_with_its_version(tmp_path: Path) -> None:
 
 def test_targets_names_the_extra_that_brings_what_is_missing(tmp_path: Path) -> None:
     """Without site packages but kpipe's own there is no runtime."""
-    code = "import kpipe.plan, kpipe.system; from kpipe.__main__ import run; import importlib.metadata as m; old = m.version\n"
+    code = "import kpipe.running.plan, kpipe.running.system; from kpipe.__main__ import run; import importlib.metadata as m; old = m.version\n"
     code += "def version(name):\n    if name == 'onnxruntime':\n        raise m.PackageNotFoundError(name)\n    return old(name)\n"
     code += "m.version = version\nrun(['targets'])"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

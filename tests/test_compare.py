@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kpipe import compare as compare_module
-from kpipe.compare import FLOAT32_EPSILON, Problem, RowDrift, chunks, compare, kind_of
+from kpipe.judging import compare as compare_module
+from kpipe.judging.compare import FLOAT32_EPSILON, Problem, RowDrift, chunks, compare, kind_of
 from kpipe.record import Tolerance
 from kpipe_stages.rows import Rows, RowsWriter, write_rows
 

@@ -19,9 +19,9 @@ from kpipe.codes import CODES, UNCHECKED_CODES
 from kpipe.contract import Contract, LimitsTable, parse_contract
 from kpipe.errors import Exit
 from kpipe.golden import Entry, Manifest
+from kpipe.judging.times import NEEDED
+from kpipe.judging.tolerance import DEFAULTS
 from kpipe.schema import run_schema, schema_text
-from kpipe.times import NEEDED
-from kpipe.tolerance import DEFAULTS
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import encode
 from kpipe_stages.preprocessing.steps import KINDS

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kpipe.errors import Exit, GoldenError
 from kpipe.golden import GoldenSet, array_golden_set, load_golden_folder, sha256_of
-from kpipe.request import load_arrays
+from kpipe.running.request import load_arrays
 from kpipe_stages.decisions import value_of
 
 if TYPE_CHECKING:

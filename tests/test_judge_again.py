@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kpipe.judge import judge
+from kpipe.judging.again import adapt
+from kpipe.judging.judge import judge
 from kpipe.record import CellStatus, RunRecord, Verdict
-from kpipe.rejudge import adapt
 
 from .sample_run import CONTRACT, SCORES, Bench, answers, codes, row
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kpipe.judge import judge
+from kpipe.judging.judge import judge
 from kpipe.record import CellCounts, CellStatus, Verdict
 from kpipe_stages.protocol import ExportResult, TensorSpec
 from kpipe_stages.rows import RowsWriter, write_rows

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kpipe.claims import excludes, flip_rate_bound, needed_inputs
 from kpipe.evidence import Ending
-from kpipe.judge import judge
-from kpipe.plan import Interpreter
+from kpipe.judging.claims import excludes, flip_rate_bound, needed_inputs
+from kpipe.judging.judge import judge
 from kpipe.record import CellCounts, CellStatus, RunRecord, Verdict
+from kpipe.running.plan import Interpreter
 from kpipe_stages.codec import decode, encode
 from kpipe_stages.protocol import ExportResult, Observation, Signature
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from kpipe.evidence import Ending
-from kpipe.plan import Interpreter
 from kpipe.record import CellCounts, CellStatus, Verdict
+from kpipe.running.plan import Interpreter
 from kpipe_stages.protocol import Latency, LayerRow, Observation, Result, TimingResult
 from kpipe_stages.rows import RowsWriter, write_rows
 

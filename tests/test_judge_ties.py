@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kpipe.ties import TIE_ULPS, breaks_tie
+from kpipe.judging.ties import TIE_ULPS, breaks_tie
 from kpipe_stages.decisions import decide
 from kpipe_stages.protocol import DecisionSpec
 

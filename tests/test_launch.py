@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from kpipe import launch
 from kpipe.evidence import Ending, StageEvidence
-from kpipe.launch import INHERITED, Launcher, Order, WorkerProcess, finished, make_home, read_answer, worker_environment
-from kpipe.single import run_stage
+from kpipe.running import launch
+from kpipe.running.launch import INHERITED, Launcher, Order, WorkerProcess, finished, make_home, read_answer, worker_environment
+from kpipe.running.single import run_stage
 from kpipe_stages.codec import CodecError, decode, encode, read_json, write_json
 from kpipe_stages.protocol import GoldenItem, InputSpec, Job, PrepareJob, PrepareResult, Result, RunJob, TimingPlan, Trust
 
@@ -399,7 +399,7 @@ def test_a_worker_does_not_outlive_its_orchestrator(tmp_path: Path) -> None:
     code = """
     import asyncio, sys, time
     from pathlib import Path
-    from kpipe.launch import Launcher, Order
+    from kpipe.running.launch import Launcher, Order
     async def main():
         launcher = Launcher(Path(sys.argv[1]), time.monotonic(), lambda *_: None)
         process = await launcher.start(Order("prepare", "prepare", {}, sys.argv[2], {}, 300.0))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kpipe.launch import MEMORY_SIGNS
+from kpipe.running.launch import MEMORY_SIGNS
 from kpipe_stages.answers import ModeWriter, difference, same_bits
 from kpipe_stages.feeds import Golden, as_fed, lonely_rows, plan_batches, split_answer, stack
 from kpipe_stages.openvino_facts import same

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kpipe.contract import LoadedContract, parse_contract
 from kpipe.errors import UsageError
-from kpipe.orders import needed_formats, timing_plan
-from kpipe.plan import Interpreter, default_targets, input_specs, plan_reference, plan_targets
+from kpipe.running.jobs import needed_formats, timing_plan
+from kpipe.running.plan import Interpreter, default_targets, input_specs, plan_reference, plan_targets
 from kpipe_stages.catalog import RUNTIMES
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.contract import LimitsTable
+from kpipe.judging.times import HISTOGRAM_POINTS, check_limits, percentile, summarise
+from kpipe.percentiles import NEEDED, calls_needed
 from kpipe.record import LatencyRecord, LoadRecord, Percentile
-from kpipe.times import HISTOGRAM_POINTS, NEEDED, calls_needed, check_limits, percentile, summarise
 from kpipe_stages.protocol import Latency
 
 LEVELS = sorted(NEEDED)

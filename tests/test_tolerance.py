@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.contract import AgreementTable, TargetTable, ToleranceTable
-from kpipe.judge_target import fine_enough
-from kpipe.tolerance import COARSER, DEFAULTS, precision_class, tolerance_for
+from kpipe.judging.target import fine_enough
+from kpipe.judging.tolerance import COARSER, DEFAULTS, precision_class, tolerance_for
 
 
 def table(number: int) -> ToleranceTable:

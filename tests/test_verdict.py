@@ -13,9 +13,9 @@ from kpipe.api import EXIT_OF_VERDICT
 from kpipe.codes import CODES, UNCHECKED_CODES
 from kpipe.errors import Exit
 from kpipe.findings import Finding, Severity
-from kpipe.grade import finding, from_observation
+from kpipe.judging.grade import finding, from_observation
+from kpipe.judging.verdict import failing, reach, unchecking
 from kpipe.record import CellCounts, CellStatus, TargetRecord, Verdict
-from kpipe.verdict import failing, reach, unchecking
 from kpipe_stages.protocol import Observation
 
 RANK = {Verdict.FAIL: 0, Verdict.INCOMPLETE: 1, Verdict.PASS: 2}

@@ -43,7 +43,7 @@ def run(words: list[str]) -> int:
     except BrokenPipeError:
         return Exit.INTERNAL  # the reader went away before the verdict was out: not a pass
     except Exception as error:  # a fault of kpipe's own: never a traceback on the screen, always a file to send
-        from kpipe.crash import write_report
+        from kpipe.cli.crash import write_report
 
         _say(f"a fault of kpipe's own: {type(error).__name__}: {error}\n  The report to send is {write_report(error, words)}.")
         return Exit.INTERNAL

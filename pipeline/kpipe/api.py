@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kpipe import system
 from kpipe.contract import LoadedContract, check_names, load_contract, parse_contract
-from kpipe.deploy import deployments
 from kpipe.errors import Exit, KpipeError, RunFolderError
-from kpipe.judge import judge as judge_run
-from kpipe.judge import model_signature
-from kpipe.orchestrate import collect
+from kpipe.judging.again import adapt
+from kpipe.judging.judge import judge as judge_run
+from kpipe.judging.judge import model_signature
 from kpipe.record import RunRecord, Verdict
-from kpipe.rejudge import adapt
+from kpipe.report.deploy import deployments
 from kpipe.report.summary import contradictions
-from kpipe.request import Request, Resolved, resolve
+from kpipe.running import system
+from kpipe.running.orchestrate import collect
+from kpipe.running.request import Request, Resolved, resolve
 from kpipe.store import RunFolder, discard, load_evidence, load_record, new_run_path, open_run_folder, save_evidence
 from kpipe_stages.codec import CodecError, write_json
 from kpipe_stages.digest import digest
@@ -207,8 +207,8 @@ def _made_with(path: Path, evidence: Evidence) -> LoadedContract:
 
 def report(run: Run) -> Run:
     """Write a run's reports from its record."""
-    from kpipe.pictures import pictures
     from kpipe.report import render_all
+    from kpipe.report.pictures import pictures
 
     folder = Path(load_evidence(run.folder).golden.path)
     for name, text in render_all(run.record, pictures(run.record, folder)).items():

@@ -1,6 +1,6 @@
 """What a run left behind, before anyone judged it: ``evidence.json`` beside the stages' own answers.
 
-`kpipe.judge` reads nothing else, so ``kpipe judge RUN --contract stricter.toml`` gives the verdict that the run would have given.
+`kpipe.judging.judge` reads nothing else, so ``kpipe judge RUN --contract stricter.toml`` gives the verdict that the run would have given.
 """
 
 from __future__ import annotations

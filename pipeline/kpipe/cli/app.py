@@ -50,7 +50,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 
 def _version(asked: bool) -> None:
     if asked:
-        from kpipe.system import kpipe_version
+        from kpipe.running.system import kpipe_version
 
         typer.echo(f"kpipe {kpipe_version()}")
         raise typer.Exit
@@ -77,7 +77,7 @@ def validate(  # noqa: PLR0917 - each is an option of the command
 ) -> int:
     """Answer whether the model may ship: inspect, reload, export, run, compare, measure, judge."""
     from kpipe.cli.validate import run_validate
-    from kpipe.request import Request
+    from kpipe.running.request import Request
 
     request = Request(model, contract, golden, tuple(target or ()), tuple(custom_objects or ()), out, jobs, resume)
     return run_validate(request, as_json=as_json)

@@ -16,8 +16,8 @@ KERAS_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": "tensorflow"
 
 def run_targets(*, as_json: bool) -> int:
     """One row a runtime."""
-    from kpipe.plan import missing_distributions
-    from kpipe.system import this_interpreter
+    from kpipe.running.plan import missing_distributions
+    from kpipe.running.system import this_interpreter
     from kpipe_stages.catalog import RUNTIMES
 
     here = this_interpreter()
@@ -38,7 +38,7 @@ def run_targets(*, as_json: bool) -> int:
 
 def run_doctor(*, as_json: bool) -> int:
     """Facts, then what stands in the way; exit 1 where something does."""
-    from kpipe.system import environment
+    from kpipe.running.system import environment
 
     facts = environment()
     problems = in_the_way(os.environ, Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")))

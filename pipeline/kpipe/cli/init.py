@@ -10,13 +10,13 @@ from kpipe.contract import CONTRACT_NAME, parse_contract
 from kpipe.drafting import draft_contract, draft_manifest
 from kpipe.errors import Exit, UsageError
 from kpipe.golden import MANIFEST, sha256_of
-from kpipe.judge import inspection, model_signature
-from kpipe.plan import missing_distributions
-from kpipe.request import Request, resolve
-from kpipe.single import run_stage
-from kpipe.stage_findings import stage_findings
-from kpipe.system import this_interpreter
-from kpipe.verdict import failing
+from kpipe.judging.judge import inspection, model_signature
+from kpipe.judging.stages import stage_findings
+from kpipe.judging.verdict import failing
+from kpipe.running.plan import missing_distributions
+from kpipe.running.request import Request, resolve
+from kpipe.running.single import run_stage
+from kpipe.running.system import this_interpreter
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.protocol import ExportJob, InspectJob
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kpipe.findings import Finding
-    from kpipe.request import Resolved
+    from kpipe.running.request import Resolved
     from kpipe_stages.protocol import InspectResult, Signature
 
 RAW_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".npy"})

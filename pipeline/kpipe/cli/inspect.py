@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 def run_inspect(model: Path, contract: Path | None, custom_objects: tuple[Path, ...], *, as_json: bool) -> int:
     """Inspect and print; FAIL where the archive would be refused."""
-    from kpipe.judge import inspection
-    from kpipe.request import Request, resolve
-    from kpipe.single import run_stage
-    from kpipe.stage_findings import stage_findings
-    from kpipe.verdict import failing
+    from kpipe.judging.judge import inspection
+    from kpipe.judging.stages import stage_findings
+    from kpipe.judging.verdict import failing
+    from kpipe.running.request import Request, resolve
+    from kpipe.running.single import run_stage
     from kpipe_stages.protocol import InspectJob
 
     resolved = resolve(Request(model, contract, custom_objects=custom_objects), golden=False)

@@ -16,8 +16,8 @@ TRAINING_LIMIT_S = 24 * 3600.0
 def run_train(recipe: Path, out: Path, *, seed: int, epochs: int | None, backend: str) -> int:
     """Train and print a line an epoch."""
     from kpipe.evidence import Ending
-    from kpipe.single import run_stage
-    from kpipe.stage_findings import stage_findings
+    from kpipe.judging.stages import stage_findings
+    from kpipe.running.single import run_stage
     from kpipe_stages.codec import decode
     from kpipe_stages.protocol import TrainJob, TrainResult
 

@@ -12,7 +12,7 @@ from kpipe.cli.console import Progress, colored, width
 
 if TYPE_CHECKING:
     from kpipe.api import Run
-    from kpipe.request import Request
+    from kpipe.running.request import Request
 
 
 def run_validate(request: Request, *, as_json: bool) -> int:

@@ -6,14 +6,17 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kpipe.answers import open_answers
-from kpipe.claims import excludes, flip_rate_bound, needed_inputs, sampled_ids
 from kpipe.evidence import Ending
 from kpipe.findings import Severity
-from kpipe.grade import finding, from_observation
 from kpipe.infer import decision_record, decision_spec
-from kpipe.judge_reference import Reference, judge_reference
-from kpipe.judge_target import Judged, Scene, judge_target
+from kpipe.judging.answers import open_answers
+from kpipe.judging.claims import excludes, flip_rate_bound, needed_inputs, sampled_ids
+from kpipe.judging.grade import finding, from_observation
+from kpipe.judging.reference import Reference, judge_reference
+from kpipe.judging.stages import stage_findings
+from kpipe.judging.target import Judged, Scene, judge_target
+from kpipe.judging.tolerance import precision_class, tolerance_for
+from kpipe.judging.verdict import failing, reach
 from kpipe.record import (
     SCHEMA_VERSION,
     Candidate,
@@ -26,9 +29,6 @@ from kpipe.record import (
     StageRecord,
     TargetRecord,
 )
-from kpipe.stage_findings import stage_findings
-from kpipe.tolerance import precision_class, tolerance_for
-from kpipe.verdict import failing, reach
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
 from kpipe_stages.protocol import ExportResult, InspectResult, RunResult

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
 
-from kpipe.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
-from kpipe.compare import compare
 from kpipe.contract import Contract, TargetTable
 from kpipe.evidence import Evidence, StageEvidence, TargetEvidence
 from kpipe.findings import Finding
-from kpipe.grade import finding, from_observation
-from kpipe.judge_cells import Cells, Question, judge_cells
-from kpipe.judge_reference import Reference
+from kpipe.judging.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
+from kpipe.judging.cells import Cells, Question, judge_cells
+from kpipe.judging.compare import compare
+from kpipe.judging.grade import finding, from_observation
+from kpipe.judging.reference import Reference
+from kpipe.judging.stages import stage_findings, timing_findings
+from kpipe.judging.ties import breaks_tie
+from kpipe.judging.times import check_limits, summarise
+from kpipe.judging.tolerance import COARSER, precision_class, tolerance_for
+from kpipe.judging.verdict import failing, unchecking
 from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, TargetRecord
-from kpipe.stage_findings import stage_findings, timing_findings
-from kpipe.ties import breaks_tie
-from kpipe.times import check_limits, summarise
-from kpipe.tolerance import COARSER, precision_class, tolerance_for
-from kpipe.verdict import failing, unchecking
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
 from kpipe_stages.protocol import RunResult, Signature, TimingResult

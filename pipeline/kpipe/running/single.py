@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kpipe import system
-from kpipe.launch import Launcher, Order, make_home, worker_environment
+from kpipe.running import system
+from kpipe.running.launch import Launcher, Order, make_home, worker_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kpipe.answers import ALONE, Answers
-from kpipe.compare import Problem, compare, kind_of
 from kpipe.findings import Finding
-from kpipe.grade import finding
-from kpipe.ties import TIE_ULPS
+from kpipe.judging.answers import ALONE, Answers
+from kpipe.judging.compare import Problem, compare, kind_of
+from kpipe.judging.grade import finding
+from kpipe.judging.ties import TIE_ULPS
 from kpipe_stages.decisions import UNDECIDED, Decision, DecisionError
 from kpipe_stages.protocol import DecisionSpec
 

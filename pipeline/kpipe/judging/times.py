@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from kpipe.percentiles import NEEDED
 from kpipe.record import LatencyRecord, LimitCheck, LoadRecord, Percentile
 
 if TYPE_CHECKING:
@@ -12,9 +13,6 @@ if TYPE_CHECKING:
 
     from kpipe.contract import LimitsTable
     from kpipe_stages.protocol import Latency
-
-NEEDED = {50.0: 11, 90.0: 64, 95.0: 130, 99.0: 662, 99.9: 6636}
-"""Calls that support a percentile at 99 % confidence (MLPerf Inference's early-stopping rule); below it, it isn't printed."""
 
 HISTOGRAM_POINTS = 400
 
@@ -41,13 +39,6 @@ def summarise(latency: Latency | None) -> LatencyRecord | None:
         mean_s=sum(ordered) / count,
         histogram=thinned,
     )
-
-
-def calls_needed(limits: LimitsTable) -> tuple[int, int]:
-    """Model-only and end-to-end calls that the percentile limits need."""
-    model = [NEEDED[float(p)] for p in (50, 90, 95, 99) if getattr(limits, f"p{p}_ms") is not None]
-    whole = [NEEDED[float(p)] for p in (50, 90, 95, 99) if getattr(limits, f"end_to_end_p{p}_ms") is not None]
-    return max(model, default=0), max(whole, default=0)
 
 
 def check_limits(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kpipe.contract import Contract
 from kpipe.golden import GoldenSet
-from kpipe.times import calls_needed
+from kpipe.percentiles import calls_needed
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.protocol import (
     Artifact,

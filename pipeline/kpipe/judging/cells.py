@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kpipe.answers import ALONE, Answers
-from kpipe.compare import Problem, RowDrift, compare
 from kpipe.findings import Finding
 from kpipe.golden import GoldenInput
-from kpipe.grade import finding
-from kpipe.judge_reference import Reference
+from kpipe.judging.answers import ALONE, Answers
+from kpipe.judging.compare import Problem, RowDrift, compare
+from kpipe.judging.grade import finding
+from kpipe.judging.reference import Reference
+from kpipe.judging.ties import breaks_tie
 from kpipe.record import CellCounts, Drift, Flip, Tolerance
-from kpipe.ties import breaks_tie
 from kpipe_stages.decisions import DecisionError
 
 if TYPE_CHECKING:

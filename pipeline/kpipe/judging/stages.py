@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kpipe.evidence import Ending
 from kpipe.findings import Severity
-from kpipe.grade import finding, from_observation
+from kpipe.judging.grade import finding, from_observation
 from kpipe.text import first_line
 from kpipe_stages.protocol import Status
 

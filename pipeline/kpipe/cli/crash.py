@@ -7,7 +7,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from kpipe.system import kpipe_version, this_interpreter
+from kpipe.running.system import kpipe_version, this_interpreter
 
 
 def write_report(error: BaseException, words: list[str]) -> Path:

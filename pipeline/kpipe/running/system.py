@@ -11,8 +11,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from kpipe.plan import Interpreter
 from kpipe.record import Environment
+from kpipe.running.plan import Interpreter
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.worker import cpu_features, cpu_model
 

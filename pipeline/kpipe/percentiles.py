@@ -1,0 +1,18 @@
+"""How many calls a latency percentile needs. Shared by the plan, which asks for them, and the judge, which prints no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kpipe.contract import LimitsTable
+
+NEEDED = {50.0: 11, 90.0: 64, 95.0: 130, 99.0: 662, 99.9: 6636}
+"""Calls that support a percentile at 99 % confidence (MLPerf Inference's early-stopping rule); below it, it isn't printed."""
+
+
+def calls_needed(limits: LimitsTable) -> tuple[int, int]:
+    """Model-only and end-to-end calls that the percentile limits need."""
+    model = [NEEDED[float(p)] for p in (50, 90, 95, 99) if getattr(limits, f"p{p}_ms") is not None]
+    whole = [NEEDED[float(p)] for p in (50, 90, 95, 99) if getattr(limits, f"end_to_end_p{p}_ms") is not None]
+    return max(model, default=0), max(whole, default=0)

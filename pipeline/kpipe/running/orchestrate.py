@@ -1,0 +1,322 @@
+"""A validation from its request to its evidence: which worker waits for which. Decides nothing about the model.
+
+Look before loading, then decode; then, two at a time, the export, the reference and every target as soon as its artifact is there; then,
+one after another on a quiet machine, the timed phases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kpipe.contract import Contract, TargetTable, check_names
+from kpipe.errors import KpipeError
+from kpipe.evidence import EVIDENCE_VERSION, Ending, Evidence, TargetEvidence, TargetPlan
+from kpipe.golden import GoldenSet, array_golden_set, sha256_of
+from kpipe.infer import decision_spec
+from kpipe.preparation import prepared
+from kpipe.running import jobs, system
+from kpipe.running.artifacts import Artifacts
+from kpipe.running.checks import check_prepared, nonfinite
+from kpipe.running.launch import Launcher, WorkerProcess, make_home, wants_timing
+from kpipe.running.plan import input_specs, plan_reference, plan_targets
+from kpipe.running.request import Resolved
+from kpipe.running.workshop import Workshop
+from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.codec import decode
+from kpipe_stages.protocol import (
+    InspectJob,
+    InspectResult,
+    Observation,
+    PrepareResult,
+    RunJob,
+    Signature,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kpipe.store import RunFolder
+
+
+SYNTHETIC = "synthetic.npz"
+
+INSPECT_LIMIT_S = 120.0
+INSPECT_BYTES_PER_S = 20 * 2**20
+"""An archive gets a fixed time and more by its size: a file that keeps the reader busy for longer is refused."""
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the run goes no further, and its evidence says why
+    """Nothing more can be run."""
+
+
+@dataclass
+class Validation:
+    """One run under way."""
+
+    resolved: Resolved
+    shop: Workshop
+    artifacts: Artifacts
+    plans: tuple[TargetPlan, ...]
+    reference: TargetPlan
+    golden: GoldenSet | None
+    refusals: list[Observation]
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    notes: list[Observation] = field(default_factory=list)
+    parked: dict[str, WorkerProcess] = field(default_factory=dict)
+    """Target name to the worker that waits to be timed."""
+    jobs_of: dict[str, RunJob] = field(default_factory=dict)
+    """Target name to what it was told to run."""
+
+    @property
+    def contract(self) -> Contract:
+        """The contract in force."""
+        return self.resolved.loaded.contract
+
+    # ------------------------------------------------------------ the trip
+
+    async def drive(self) -> None:
+        """The whole trip; `Stopped` inside means that the evidence so far is all there will be."""
+        if self.refusals:
+            raise Stopped
+        inspected, early = await self._look()
+        async with asyncio.TaskGroup() as group:
+            await self._run(group, inspected, early)
+        await self._time()
+        self.artifacts.verify()
+
+    async def _look(self) -> tuple[InspectResult, PrepareResult | None]:
+        """Inspect the archive while golden files are decoded; refuse before a framework sees either."""
+        look = self.shop.order("inspect", "inspect", InspectJob(str(self.resolved.request.model), self.resolved.trust))
+        patience = INSPECT_LIMIT_S + self.resolved.size / INSPECT_BYTES_PER_S
+        inspect = self.shop.once(replace(look, time_limit_s=min(look.time_limit_s, patience)))
+        if self.golden is None:
+            stage, ready = await inspect, None
+        else:
+            stage, ready = await asyncio.gather(inspect, self._prepare("prepare", input_specs(self.contract.inputs)))
+        if stage.ending is not Ending.OK or stage.result is None or _refuses(stage.result.observations):
+            raise Stopped
+        inspected = decode(InspectResult, stage.result.data)
+        self.artifacts.parameters = inspected.parameters
+        if inspected.sha256 != self.resolved.sha256:
+            self.refusals.append(
+                Observation(
+                    "KP011", f"{self.resolved.request.model} changed while it was read: SHA-256 {self.resolved.sha256}, then {inspected.sha256}.", ""
+                )
+            )
+            raise Stopped
+        if inspected.signature is not None:
+            self._agree(inspected.signature, ready)
+        return inspected, ready
+
+    async def _prepare(self, name: str, specs: Any) -> PrepareResult | None:
+        assert self.golden is not None
+        stage = await self.shop.once(self.shop.order(name, "prepare", jobs.prepare_job(self.golden, specs)))
+        return prepared(stage)
+
+    def _agree(self, signature: Signature, ready: PrepareResult | None) -> None:
+        """Names of the contract and tensors of the golden set against the model's signature."""
+        check_names(self.contract, signature, self.resolved.loaded.source)
+        if self.golden is None:
+            return
+        if ready is None or ready.bad_rows:
+            raise Stopped  # each bad row is an observation of the stage
+        problems = check_prepared(ready, signature)
+        self.notes += nonfinite(ready, [g.id for g in self.golden.inputs])
+        if problems:
+            self.refusals += problems
+            raise Stopped
+
+    async def _run(self, group: asyncio.TaskGroup, inspected: InspectResult, early: PrepareResult | None) -> None:
+        """Start the export, settle the signature and the inputs, then the reference and every target."""
+        runnable = [plan for plan in self.plans if plan.absent is None]
+        formats = jobs.needed_formats(runnable)
+        self.artifacts.expect((*formats, "signature"))
+        group.create_task(self.artifacts.export(formats))
+        signature = inspected.signature
+        if signature is None or not signature.outputs:
+            signature = await self.artifacts.signature()
+            if signature is None:
+                return
+            if inspected.signature is None and self.golden is not None:
+                self._agree_or_stop(signature, early)
+        if self.golden is None:
+            early = await self._synthesise(signature, inspected)
+        if early is None or early.bad_rows or self.refusals:
+            return
+        common = self._common(signature, inspected)
+        tensors = self.shop.launcher.folder / "prepare" / "tensors"
+        if self.reference.absent is None:
+            forced = any(row.forced_training for row in inspected.layers)
+            job = jobs.reference_job(common, self.reference, early, str(tensors), forced=forced)
+            group.create_task(self.shop.in_turn(self.shop.order("reference", f"run_{self.reference.runtime}", job, plan=self.reference)))
+        if any(RUNTIMES[plan.runtime].artifact == "openvino_ir" and not plan.provided for plan in runnable):
+            self.artifacts.expect(("openvino_ir",))
+            group.create_task(self.artifacts.convert_openvino())
+        for plan in sorted(runnable, key=lambda plan: RUNTIMES[plan.runtime].artifact != "keras"):
+            group.create_task(self._target(plan, common, early))
+
+    def _agree_or_stop(self, signature: Signature, ready: PrepareResult | None) -> None:
+        """As `_agree`, for a signature that only the reload could tell; the export that is under way ends by itself."""
+        try:
+            self._agree(signature, ready)
+        except Stopped:
+            if ready is not None and not self.refusals:
+                self.shop.incomplete = "Golden inputs could not be prepared."
+
+    async def _synthesise(self, signature: Signature, inspected: InspectResult) -> PrepareResult | None:
+        from kpipe.running.synthetic import write_synthetic
+
+        path = self.shop.folder.path / SYNTHETIC
+        header = write_synthetic(path, signature, inspected.integer_ranges)
+        self.golden = array_golden_set(path, header, sha256_of(path), kind="synthetic")
+        return await self._prepare("prepare", ())
+
+    def _common(self, signature: Signature, inspected: InspectResult) -> jobs.Common:
+        assert self.golden is not None
+        spec, _ = decision_spec(self.contract, signature, inspected)
+        return jobs.Common(
+            model=str(self.resolved.request.model),
+            sha256=self.resolved.sha256,
+            trust=self.resolved.trust,
+            contract=self.contract,
+            golden=self.golden,
+            specs=input_specs(self.contract.inputs),
+            decision=spec,
+            cache=str(self.shop.cache),
+        )
+
+    # ------------------------------------------------------------ targets
+
+    async def _target(self, plan: TargetPlan, common: jobs.Common, ready: PrepareResult) -> None:
+        artifact, signature = None, None
+        if RUNTIMES[plan.runtime].artifact != "keras":
+            artifact, signature = await self.artifacts.of(plan), await self.artifacts.signature()
+            if artifact is None or signature is None:
+                return
+            self.artifacts.used[plan.name] = artifact
+        folder = "prepare"
+        if plan.inputs and common.golden.kind == "raw":
+            folder = f"prepare.{plan.name}"
+            own = prepared(await self.shop.in_turn(self.shop.order(folder, "prepare", jobs.prepare_job(common.golden, plan.inputs))))
+            if own is None or own.bad_rows:
+                return
+            ready = own
+        job = jobs.run_job(common, plan, self._limits(plan), ready, str(self.shop.launcher.folder / folder / "tensors"), artifact, signature)
+        order = self.shop.order(f"run.{plan.name}", f"run_{plan.runtime}", job, plan=plan)
+        async with self.shop.slots:
+            evidence, process = await self.shop.perform(replace(order, time_limit_s=self.shop.left()))
+        if evidence.ending is Ending.OK:
+            self.jobs_of[plan.name] = job
+        if process is None:
+            return
+        if evidence.ending is Ending.OK and not evidence.reused and wants_timing(order):
+            self.parked[plan.name] = process
+        else:
+            await process.end()
+
+    def _limits(self, plan: TargetPlan) -> Any:
+        return self.contract.targets.get(plan.name, TargetTable()).limits
+
+    async def _time(self) -> None:
+        """The timed phases: one process at a time, nothing else running."""
+        for plan in self.plans:
+            if plan.quiet_load and plan.name in self.jobs_of:
+                job = replace(self.jobs_of[plan.name], load_only=True)
+                await self.shop.once(self.shop.order(f"load.{plan.name}", f"run_{plan.runtime}", job, plan=plan))
+            if process := self.parked.get(plan.name):
+                process.order = replace(process.order, time_limit_s=self.shop.left())
+                self.shop.stages[f"run.{plan.name}"] = await process.measure()
+                await process.end()
+
+    # ------------------------------------------------------------ evidence
+
+    def evidence(self, environment: Any) -> Evidence:
+        """All that is known now."""
+        golden = self.golden or array_golden_set(Path(SYNTHETIC), {"none": ((1,), "float32")}, "", kind="synthetic")
+        return Evidence(
+            version=EVIDENCE_VERSION,
+            run_id=self.shop.folder.path.name,
+            started=self.started,
+            wall_s=self.shop.launcher.now(),
+            candidate_path=str(self.resolved.given),
+            candidate_sha256=self.resolved.sha256,
+            candidate_size=self.resolved.size,
+            contract_source=self.resolved.loaded.source,
+            contract_sha256=self.resolved.loaded.sha256,
+            contract_folder=str(self.resolved.loaded.folder),
+            golden=golden,
+            refusals=tuple(self.refusals),
+            reference=self.reference,
+            targets=tuple(
+                TargetEvidence(plan, self.artifacts.used.get(plan.name), tuple(self.artifacts.problems.get(plan.name, ()))) for plan in self.plans
+            ),
+            stages=tuple(sorted(self.shop.stages.values(), key=lambda stage: stage.begin_s)),
+            environment=environment,
+            notes=tuple(self.notes),
+            incomplete=self.shop.incomplete,
+            folders={name: f"stages/{name}" for name in self.shop.stages},
+            folder=str(self.shop.folder.path),
+        )
+
+
+def _refuses(observations: tuple[Observation, ...]) -> bool:
+    """Whether an archive's observations hold one that stops the run."""
+    from kpipe.codes import CODES
+    from kpipe.findings import Severity
+
+    return any(o.code not in CODES or CODES[o.code].severity is Severity.ERROR for o in observations)
+
+
+async def collect(resolved: Resolved, folder: RunFolder, on_event: Callable[[str, dict[str, Any]], None]) -> Evidence:
+    """Run everything that the request asks for and return the evidence.
+
+    Raises:
+        ContractError: the contract names inputs or outputs that the model doesn't have.
+        UsageError: ``--target`` names none of the contract's.
+    """
+    request, began = resolved.request, time.monotonic()
+    environment = system.environment()
+    here = system.this_interpreter()
+    written = {t.python for t in resolved.loaded.contract.targets.values() if t.python}
+    others = {path: system.foreign_interpreter(resolved.loaded.folder / path) for path in sorted(written)}  # unresolved: a venv's python is a link
+    make_home(folder.stages / "home")
+
+    def hear(stage: str, event: dict[str, Any]) -> None:
+        artifacts.hear(stage, event)
+        on_event(stage, event)
+
+    launcher = Launcher(folder.stages, began, hear, resume=request.resume)
+    contract = resolved.loaded.contract
+    shop = Workshop(contract, folder, launcher, asyncio.Semaphore(request.jobs or system.cores()), request.cache)
+    artifacts = Artifacts(shop, resolved, parameters=0)
+    validation = Validation(
+        resolved=resolved,
+        shop=shop,
+        artifacts=artifacts,
+        plans=plan_targets(resolved.loaded, here, others, request.targets),
+        reference=plan_reference(contract, here),
+        golden=resolved.golden,
+        refusals=list(resolved.refusals),
+    )
+    try:
+        await validation.drive()
+    except Stopped:
+        pass  # the evidence says why
+    except BaseExceptionGroup as group:
+        raise _first_of(group) from group
+    finally:
+        await launcher.close()
+        shutil.rmtree(folder.stages / "home", ignore_errors=True)
+    return validation.evidence(environment)
+
+
+def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The exception of a task group that a user should see: one of kpipe's own before any other."""
+    leaves = [leaf for error in group.exceptions for leaf in ([error] if not isinstance(error, BaseExceptionGroup) else [_first_of(error)])]
+    return next((leaf for leaf in leaves if isinstance(leaf, KpipeError)), leaves[0])

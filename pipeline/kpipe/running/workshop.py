@@ -1,0 +1,93 @@
+"""Worker processes for one run: orders are filled in, performed within the run's time, and their evidence kept."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kpipe.contract import Contract
+from kpipe.evidence import Ending, StageEvidence, TargetPlan
+from kpipe.running import system
+from kpipe.running.launch import Launcher, Order, WorkerProcess, worker_environment
+from kpipe.store import RunFolder
+from kpipe_stages.catalog import RUNTIMES
+
+
+@dataclass
+class Workshop:
+    """Where workers are started, so many at a time, and what each left behind."""
+
+    contract: Contract
+    folder: RunFolder
+    launcher: Launcher
+    slots: asyncio.Semaphore
+    """Workers that may work at a time; those that wait to be timed don't count."""
+    wanted_cache: str | None = None
+    stages: dict[str, StageEvidence] = field(default_factory=dict)
+    incomplete: str = ""
+    """Why the run stopped early."""
+
+    def order(self, name: str, stage: str, params: Any, *, plan: TargetPlan | None = None) -> Order:
+        """A worker's order: environment by catalog row, time by what is left of the run's."""
+        row = RUNTIMES[plan.runtime] if plan else None
+        here = system.this_interpreter().path
+        python = plan.python if plan else here
+        backend = row.keras_backend if row else "tensorflow"
+        return Order(
+            name=name,
+            stage=stage,
+            params=params,
+            python=python,
+            environment=worker_environment(self.folder.stages / "home", backend=backend, threads=plan.threads if plan else 0, cache=self.cache),
+            time_limit_s=self.left(),
+            search_path="" if python == here else str(self._copy_of_stages()),
+        )
+
+    @property
+    def cache(self) -> Path:
+        """Where compile caches live."""
+        return system.cache_folder(self.wanted_cache, self.folder.stages / "cache")
+
+    def _copy_of_stages(self) -> Path:
+        """A foreign interpreter gets a copy of the workers, so that nothing has to be installed there."""
+        import kpipe_stages
+
+        target = self.folder.stages / "workers"
+        if not target.exists():
+            shutil.copytree(Path(kpipe_stages.__file__).parent, target / "kpipe_stages", ignore=shutil.ignore_patterns("__pycache__"))
+        return target
+
+    def left(self) -> float:
+        """Seconds that a worker may take now."""
+        return max(0.0, min(self.contract.run.stage_s, self.contract.run.total_s - self.launcher.now()))
+
+    async def perform(self, order: Order) -> tuple[StageEvidence, WorkerProcess | None]:
+        """Run a stage to its answer and keep the evidence. It gets what is left of the run's time now, however long it waited for its turn."""
+        order = replace(order, time_limit_s=min(order.time_limit_s, self.left()))
+        if order.time_limit_s <= 0:
+            limit = self.contract.run.total_s
+            self.incomplete = f"The run's time limit of {limit:g} s was reached; what was left is unchecked."
+            evidence = StageEvidence(
+                order.name, Ending.NOT_STARTED, f"the run's {limit:g} s were used up", self.launcher.now(), self.launcher.now(), None
+            )
+            self.stages[order.name] = evidence
+            return evidence, None
+        process = await self.launcher.start(order)
+        evidence = await process.result()
+        self.stages[order.name] = evidence
+        return evidence, process
+
+    async def once(self, order: Order) -> StageEvidence:
+        """Run a stage that has nothing to time."""
+        evidence, process = await self.perform(order)
+        if process is not None:
+            await process.end()
+        return evidence
+
+    async def in_turn(self, order: Order) -> StageEvidence:
+        """Run a stage that has nothing to time, when a slot is free."""
+        async with self.slots:
+            return await self.once(order)
