@@ -17,7 +17,7 @@ from kpipe.judging.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
 from kpipe.judging.cells import Cells, Question, judge_cells
 from kpipe.judging.compare import compare
 from kpipe.judging.grade import finding, from_observation
-from kpipe.judging.reference import Reference
+from kpipe.judging.reference import Reference, magnitude
 from kpipe.judging.stages import stage_findings, timing_findings
 from kpipe.judging.ties import breaks_tie
 from kpipe.judging.times import check_limits, summarise
@@ -142,7 +142,7 @@ def _cells(bench: _Bench, answers: Answers | None) -> Cells:
         return Cells(unchecked=len(modes) * max(1, outputs) * len(bench.scene.evidence.golden.inputs))
     if answers.result.repeats_equal is None:
         bench.add("KP314", "The target was not run twice, so whether it repeats itself is not known.", place="repeat")
-    if answers.result.repeats_equal is False:
+    if answers.result.repeats_equal is False and not answers.result.repeat_difference <= _noise(bench) * magnitude(reference.answers):
         bench.add("KP416", f"The target gave two answers to the same input; they differ by up to {answers.result.repeat_difference:.3g}.")
     fixed = fixed_batch(bench.target, answers)
     if fixed and answers.result.fixed_batch == fixed:
