@@ -44,8 +44,8 @@ def predictor(step, model, out):
     if step == "saved_model":
         import tensorflow as tf
 
-        serve = tf.saved_model.load(str(out / "saved_model")).serve
-        return lambda x: serve(x).numpy()
+        served = tf.saved_model.load(str(out / "saved_model"))
+        return lambda x: served.serve(x).numpy()
     if step == "litert":
         from ai_edge_litert.interpreter import Interpreter
 

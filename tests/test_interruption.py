@@ -194,6 +194,82 @@ def test_a_finished_run_that_is_resumed_starts_nothing_and_keeps_its_quiet_load_
     assert [check.ok for check in quick.limits] == [True]
 
 
+def test_two_of_them_never_work_in_one_folder(tmp_path: Path) -> None:
+    digits_contract(tmp_path, TARGETS)
+    words = ["validate", str(MODEL), "--contract", "kpipe.toml", "--out", "run"]
+    started = Started(tmp_path, words)
+    eventually(lambda: stage_at_work("export")(tmp_path / "run"), "export starts")
+    answer = command(*words, "--resume", folder=tmp_path)
+    assert (answer.exit_code, "another kpipe is at work in it" in answer.stderr) == (2, True), answer.stderr
+    assert workers_of(tmp_path / "run")
+    started.send(signal.SIGINT)
+    assert started.end()[0] == 130, started.stderr
+
+
+# ------------------------------------------------------------ workers that misbehave
+
+
+RUDE = """
+import os
+import signal
+import time
+
+import keras
+
+backend = keras.backend.backend()
+if backend == "openvino":
+    os.kill(os.getpid(), signal.SIGSEGV)
+if backend == "jax" and os.fork() == 0:
+    time.sleep(600)
+    os._exit(0)
+"""
+
+MISBEHAVING = """
+[targets.litert]
+
+[targets.keras_openvino]
+required = true
+settings = {{ INFERENCE_PRECISION_HINT = "f32" }}
+
+[targets.vanishing]
+runtime = "litert"
+python = "{python}"
+"""
+
+
+@pytest.fixture(scope="module")
+def rude(tmp_path_factory: pytest.TempPathFactory) -> kpipe.Run:
+    """A custom-object file that crashes one target and leaves a child behind in the reference; and an interpreter that goes away."""
+    folder = tmp_path_factory.mktemp("rude")
+    (folder / "rude.py").write_text(RUDE, encoding="utf-8")
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+
+    def take_away(stage: str, event: dict[str, Any]) -> None:
+        if (stage, event["event"]) == ("inspect", "started"):
+            python.unlink()
+
+    contract = digits_contract(folder, MISBEHAVING.format(python=python))
+    return kpipe.validate(MODEL, contract=contract, custom_objects=(folder / "rude.py",), out=folder / "run", on_event=take_away)
+
+
+def test_a_target_that_crashes_leaves_its_own_cells_unchecked(rude: kpipe.Run) -> None:
+    assert (str(rude.verdict), int(rude.exit_code)) == ("INCOMPLETE", 3), rude.record.headline
+    assert states(rude.record) == {"litert": "pass", "keras_openvino": "unchecked", "vanishing": "unchecked"}
+    (found,) = findings(rude.record, "KP304")
+    assert (found.target, "SIGSEGV" in found.cause) == ("keras_openvino", True)
+
+
+def test_an_interpreter_that_goes_away_is_named(rude: kpipe.Run) -> None:
+    (found,) = findings(rude.record, "KP314", "vanishing")
+    assert str(rude.folder.parent / "python") in found.cause
+
+
+def test_a_child_that_a_worker_leaves_behind_is_ended_with_it(rude: kpipe.Run) -> None:
+    assert not workers_of(rude.folder)
+
+
 # ------------------------------------------------------------ listeners
 
 

@@ -20,7 +20,7 @@ from kpipe.report.summary import contradictions
 from kpipe.running import system
 from kpipe.running.orchestrate import collect
 from kpipe.running.request import Request, Resolved, resolve
-from kpipe.store import RunFolder, discard, load_evidence, load_record, new_run_path, open_run_folder, save_evidence
+from kpipe.store import RunFolder, discard, held, load_evidence, load_record, new_run_path, open_run_folder, save_evidence
 from kpipe_stages.codec import CodecError, write_json
 from kpipe_stages.digest import digest
 
@@ -103,8 +103,8 @@ def validate(
     )
     resolved = resolve(request)
     folder = open_run_folder(request.out or new_run_path(request.model), _order(resolved), resume=resume)
-    folder.write_text("contract.toml", resolved.loaded.text)
-    with _resumable(folder):
+    with held(folder), _resumable(folder):
+        folder.write_text("contract.toml", resolved.loaded.text)
         try:
             evidence = asyncio.run(collect(resolved, folder, on_event or (lambda *_: None)))
         except KpipeError:

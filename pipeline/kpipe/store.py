@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kpipe.errors import RunFolderError
 from kpipe.evidence import EVIDENCE_VERSION, Evidence
 from kpipe.record import SCHEMA_VERSION, RunRecord
 from kpipe_stages.codec import CodecError, read_json, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Loaded = TypeVar("Loaded", Evidence, RunRecord)
 
@@ -82,6 +87,25 @@ def open_run_folder(path: Path, order: dict[str, str], *, resume: bool) -> RunFo
     except OSError as error:
         raise RunFolderError(f"--out {path} can't be written: {error.strerror}. Name a folder that can be written.") from error
     return folder
+
+
+@contextlib.contextmanager
+def held(folder: RunFolder) -> Iterator[None]:
+    """Keep every other kpipe out of the folder.
+
+    Raises:
+        RunFolderError: another one is at work in it.
+    """
+    handle = os.open(folder.path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise RunFolderError(f"--out {folder.path}: another kpipe is at work in it. Wait for its end, or name a new folder.") from error
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def _check_occupied(path: Path, order: dict[str, str], *, resume: bool) -> None:

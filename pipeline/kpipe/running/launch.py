@@ -326,15 +326,27 @@ class WorkerProcess:
         await self._gone()
 
     async def _gone(self) -> None:
-        if self._reader is not None:
-            await asyncio.wait([self._reader])  # a listener's exception has been raised where the stage was waited for
+        if self._reader is not None:  # a listener's exception has been raised where the stage was waited for
+            await self._let_go(self._reader)
         self._working(active=False)
         self._launcher.alive.pop(self.order.name, None)
 
-    async def _kill(self) -> None:
+    async def _let_go(self, reader: asyncio.Task[None]) -> None:
+        """Wait for the channel to close; a child that the worker left behind holds it, and is in the worker's group."""
+        _, held = await asyncio.wait([reader], timeout=GRACE_S)
+        if held:
+            self._kill_group()
+            await asyncio.wait([reader], timeout=GRACE_S)
+            reader.cancel()
+
+    def _kill_group(self) -> None:
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _kill(self) -> None:
+        assert self._process is not None
+        self._kill_group()
         await self._process.wait()
 
     async def _death(self) -> StageEvidence:

@@ -70,15 +70,19 @@ class Workshop:
         if order.time_limit_s <= 0:
             limit = self.contract.run.total_s
             self.incomplete = f"The run's time limit of {limit:g} s was reached; what was left is unchecked."
-            evidence = StageEvidence(
-                order.name, Ending.NOT_STARTED, f"the run's {limit:g} s were used up", self.launcher.now(), self.launcher.now(), None
-            )
-            self.stages[order.name] = evidence
-            return evidence, None
-        process = await self.launcher.start(order)
+            return self._not_started(order, f"the run's {limit:g} s were used up"), None
+        try:
+            process = await self.launcher.start(order)
+        except OSError as error:  # the interpreter went away, or the system has no process or disk left to give
+            return self._not_started(order, f"{order.python}: {error}"), None
         evidence = await process.result()
         self.stages[order.name] = evidence
         return evidence, process
+
+    def _not_started(self, order: Order, why: str) -> StageEvidence:
+        now = self.launcher.now()
+        self.stages[order.name] = StageEvidence(order.name, Ending.NOT_STARTED, why, now, now, None)
+        return self.stages[order.name]
 
     async def once(self, order: Order) -> StageEvidence:
         """Run a stage that has nothing to time."""
