@@ -220,6 +220,7 @@ def during(digits_run: kpipe.Run, tmp_path_factory: pytest.TempPathFactory) -> k
     shutil.copy(artifact(digits_run, "onnxruntime"), files / "deleted.onnx")
     shutil.copy(artifact(digits_run, "openvino_ir"), files / "gone.xml")
     shutil.copy(artifact(digits_run, "openvino_ir").with_suffix(".bin"), files / "gone.bin")
+    (folder / "extra.py").touch()
     done: set[str] = set()
 
     def meddle(stage: str, event: dict[str, Any]) -> None:
@@ -232,12 +233,15 @@ def during(digits_run: kpipe.Run, tmp_path_factory: pytest.TempPathFactory) -> k
             (files / "gone.bin").unlink()
         if stage == "run.after":
             flip(files / "after.tflite")
+            (folder / "extra.py").write_text("other = 1", encoding="utf-8")
         if stage == "run.onnxruntime":
             next(exported.rglob("model.onnx")).unlink()
         if stage == "run.served":
             flip(next(exported.rglob("saved_model.pb")))
 
-    run = kpipe.validate(MODEL, contract=digits_contract(folder, DURING), out=folder / "run", jobs=1, on_event=meddle)
+    run = kpipe.validate(
+        MODEL, contract=digits_contract(folder, DURING), out=folder / "run", jobs=1, custom_objects=(folder / "extra.py",), on_event=meddle
+    )
     assert {"run.first", "run.after", "run.onnxruntime", "run.served"} <= done
     return run
 
@@ -266,6 +270,12 @@ def test_an_artifact_that_changes_during_the_run(during: kpipe.Run, name: str, c
     assert found
     assert any(word in f.cause or word in f.place for f in found)
     assert all(f.required for f in found)
+
+
+def test_code_that_changes_during_the_run(during: kpipe.Run) -> None:
+    """Each worker has read it for itself: nobody knows any more which of them ran what."""
+    (found,) = findings(during.record, "KP011")
+    assert found.place == "extra.py"
 
 
 def test_the_other_targets_are_judged_all_the_same(during: kpipe.Run) -> None:
@@ -375,7 +385,7 @@ def target_status(run: kpipe.Run, name: str) -> str:
 
 
 def test_an_untouched_copy_is_judged_as_the_run_was(copy: Path, digits_run: kpipe.Run) -> None:
-    run = kpipe.judging.judge(copy)
+    run = kpipe.judge(copy)
     assert outcome(run) == ("PASS", 0)
     assert run.record.targets == digits_run.record.targets
     assert run.record.findings == digits_run.record.findings
@@ -405,7 +415,7 @@ def shorten(path: Path) -> None:
 @pytest.mark.parametrize("mode", ["alone", "batch_8"])
 def test_outputs_of_a_target_that_cannot_be_read_back_are_not_passed(copy: Path, spoil: Callable[[Path], None], mode: str) -> None:
     spoil(copy / "stages" / "run.litert" / "outputs" / mode / "0.values.npy")
-    run = kpipe.judging.judge(copy)
+    run = kpipe.judge(copy)
     assert str(run.verdict) != "PASS"
     assert target_status(run, "litert") != "pass"
     row = next(t for t in run.record.targets if t.name == "litert")
@@ -428,7 +438,7 @@ def test_outputs_that_were_exchanged_between_inputs_fail(copy: Path) -> None:
     path = copy / "stages" / "run.onnxruntime" / "outputs" / "batch_3" / "0.values.npy"
     values = np.load(path).reshape(-1, 10)
     np.save(path, values[::-1].ravel())
-    run = kpipe.judging.judge(copy)
+    run = kpipe.judge(copy)
     assert outcome(run) == ("FAIL", 1)
     assert target_status(run, "onnxruntime") == "fail"
     assert {"KP401", "KP404", "KP408"} <= codes(run.record, "onnxruntime")
@@ -442,7 +452,7 @@ def test_outputs_of_another_target_fail(copy: Path) -> None:
         np.save(theirs / "alone" / "0.values.npy", (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32))
     shutil.rmtree(ours)
     shutil.copytree(theirs, ours)
-    run = kpipe.judging.judge(copy)
+    run = kpipe.judge(copy)
     assert outcome(run) == ("FAIL", 1)
     assert target_status(run, "openvino") == "fail"
 
@@ -452,7 +462,7 @@ def test_one_number_that_became_nan_fails(copy: Path) -> None:
     values = np.load(path)
     values[123] = np.nan
     np.save(path, values)
-    run = kpipe.judging.judge(copy)
+    run = kpipe.judge(copy)
     assert outcome(run) == ("FAIL", 1)
     (found,) = findings(run.record, "KP402", "saved_model")
     assert run.record.golden.rows[12].id in found.cause
@@ -473,7 +483,7 @@ def test_a_target_folder_that_was_removed_is_not_passed(copy: Path, what: str) -
 
 def test_the_prepared_tensors_are_not_needed_to_judge(copy: Path) -> None:
     shutil.rmtree(copy / "stages" / "prepare")
-    assert outcome(kpipe.judging.judge(copy)) == ("PASS", 0)
+    assert outcome(kpipe.judge(copy)) == ("PASS", 0)
 
 
 def test_the_prepared_tensors_are_needed_where_a_target_has_its_own(colour: kpipe.Run, tmp_path: Path) -> None:
@@ -573,7 +583,7 @@ def test_outputs_that_were_spoiled_before_a_run_is_resumed_are_not_passed(copy: 
     assert home.is_dir()
     truncate(copy / "stages" / "run.litert" / "outputs" / "alone" / "0.values.npy")
     os.utime(copy)
-    run = kpipe.judging.judge(copy)
+    run = kpipe.judge(copy)
     assert str(run.verdict) != "PASS"
 
 

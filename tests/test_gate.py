@@ -338,7 +338,7 @@ def judged(run: kpipe.Run, *names: str, extra: str = "") -> kpipe.Run:
     kept = "".join(f"[targets.{table}" for table in tables if table.split("]")[0] in names)
     path = run.folder.parent / f"{'-'.join(names)}.toml"
     path.write_text(head + kept + extra, encoding="utf-8")
-    return kpipe.judging.judge(run.folder, path, write=False)
+    return kpipe.judge(run.folder, path, write=False)
 
 
 def outcome(run: kpipe.Run) -> tuple[str, int]:
@@ -377,12 +377,12 @@ def test_a_target_that_is_not_required_leaves_the_verdict_alone(many: kpipe.Run)
     path = many.folder.parent / "optional.toml"
     head, *tables = text.split("[targets.")
     path.write_text(head + "".join(f"[targets.{t}" for t in tables if t.startswith(("plain", "old"))), encoding="utf-8")
-    run = kpipe.judging.judge(many.folder, path, write=False)
+    run = kpipe.judge(many.folder, path, write=False)
     assert outcome(run) == ("PASS", 0)
     assert any("old" in caveat for caveat in run.record.caveats)
     only_optional = many.folder.parent / "only-optional.toml"
     only_optional.write_text(head + "".join(f"[targets.{t}" for t in tables if t.startswith("old")), encoding="utf-8")
-    assert outcome(kpipe.judging.judge(many.folder, only_optional, write=False)) == ("INCOMPLETE", 3)
+    assert outcome(kpipe.judge(many.folder, only_optional, write=False)) == ("INCOMPLETE", 3)
 
 
 def test_a_load_limit_that_nothing_meets_fails(many: kpipe.Run) -> None:
@@ -419,7 +419,7 @@ def test_a_limit_that_was_not_measured_is_not_met(many: kpipe.Run) -> None:
     text = (many.folder / "contract.toml").read_text(encoding="utf-8").split("[targets.")[0]
     path = many.folder.parent / "later.toml"
     path.write_text(text + "[targets.plain]\nruntime = 'litert'\nlimits = { p99_ms = 1000.0 }\n", encoding="utf-8")
-    run = kpipe.judging.judge(many.folder, path, write=False)
+    run = kpipe.judge(many.folder, path, write=False)
     assert outcome(run) == ("INCOMPLETE", 3)
     assert codes(run.record, "plain") == {"KP505"}
 

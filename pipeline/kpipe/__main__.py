@@ -5,21 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
 
-from kpipe.errors import Exit, KpipeError, Terminated
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    raise Terminated
+from kpipe.errors import Exit, KpipeError
+from kpipe.signals import Terminated, terminate
 
 
 def main() -> None:
     """Entry point of ``kpipe`` and ``python -m kpipe``."""
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, terminate)
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
@@ -37,7 +30,7 @@ def run(words: list[str]) -> int:
     except KpipeError as error:
         _say(str(error))
         return error.exit_code
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, Terminated) as error:
         _say(" ".join(["stopped.", *getattr(error, "__notes__", ())]))
         return Exit.TERMINATED if isinstance(error, Terminated) else Exit.INTERRUPTED
     except BrokenPipeError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kpipe import signals
 from kpipe.contract import LoadedContract, check_names, load_contract, parse_contract
 from kpipe.errors import Exit, KpipeError, RunFolderError
 from kpipe.judging.again import adapt
@@ -106,7 +106,7 @@ def validate(
     with held(folder), _resumable(folder):
         folder.write_text("contract.toml", resolved.loaded.text)
         try:
-            evidence = asyncio.run(collect(resolved, folder, on_event or (lambda *_: None)))
+            evidence = signals.run(collect(resolved, folder, on_event or (lambda *_: None)))
         except KpipeError:
             if not resume:
                 discard(folder)
@@ -120,7 +120,7 @@ def _resumable(folder: RunFolder) -> Iterator[None]:
     """Say with Ctrl-C how to go on."""
     try:
         yield
-    except KeyboardInterrupt as stop:
+    except (KeyboardInterrupt, signals.Terminated) as stop:
         stop.add_note(f"Its workers were ended, and what was finished is kept: go on with the same command and --out {folder.path} --resume.")
         raise
 

@@ -17,10 +17,6 @@ class Exit(enum.IntEnum):
     TERMINATED = 143
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived. A kind of KeyboardInterrupt, because an event loop lets nothing else through from a signal handler."""
-
-
 class KpipeError(Exception):
     """A message for the user: what happened with values, what was expected, what to do."""
 

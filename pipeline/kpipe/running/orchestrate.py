@@ -66,6 +66,8 @@ class Validation:
     reference: TargetPlan
     golden: GoldenSet | None
     refusals: list[Observation]
+    code: dict[str, str]
+    """Custom-object file to its SHA-256 when the run began."""
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     notes: list[Observation] = field(default_factory=list)
     parked: dict[str, WorkerProcess] = field(default_factory=dict)
@@ -89,6 +91,7 @@ class Validation:
             await self._run(group, inspected, early)
         await self._time()
         self.artifacts.verify()
+        self._verify_code()
 
     async def _look(self) -> tuple[InspectResult, PrepareResult | None]:
         """Inspect the archive while golden files are decoded; refuse before a framework sees either."""
@@ -234,6 +237,15 @@ class Validation:
                 self.shop.stages[f"run.{plan.name}"] = await process.measure()
                 await process.end()
 
+    def _verify_code(self) -> None:
+        """Every worker has read the custom-object files for itself: they must still be the ones that the first has read."""
+        for path, known in self.code.items():
+            found = sha256_of(Path(path)) if Path(path).is_file() else "none: it is gone"
+            if found != known:
+                self.refusals.append(
+                    Observation("KP011", f"The custom-object file {path} changed during the run: SHA-256 {known}, now {found}.", "", Path(path).name)
+                )
+
     # ------------------------------------------------------------ evidence
 
     def evidence(self, environment: Any) -> Evidence:
@@ -303,6 +315,7 @@ async def collect(resolved: Resolved, folder: RunFolder, on_event: Callable[[str
         reference=plan_reference(contract, here),
         golden=resolved.golden,
         refusals=list(resolved.refusals),
+        code={path: sha256_of(Path(path)) for path in resolved.trust.custom_objects},
     )
     try:
         await validation.drive()

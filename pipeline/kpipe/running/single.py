@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kpipe import signals
 from kpipe.running import system
 from kpipe.running.launch import Launcher, Order, make_home, worker_environment
 
@@ -22,7 +22,7 @@ def run_stage(
 ) -> StageEvidence:
     """Run a stage in a folder of its own that goes afterwards; what it was told to write elsewhere stays."""
     with tempfile.TemporaryDirectory(prefix="kpipe-") as scratch:
-        return asyncio.run(_run(Path(scratch), stage, params, backend, time_limit_s, on_event or (lambda *_: None)))
+        return signals.run(_run(Path(scratch), stage, params, backend, time_limit_s, on_event or (lambda *_: None)))
 
 
 async def _run(
