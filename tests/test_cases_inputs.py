@@ -120,7 +120,6 @@ def test_picture_bombs_fill_no_memory(bombed: tuple[Command, kpipe.Run]) -> None
     assert all(0 < stage.peak_rss_bytes < 2**29 for stage in stages)
 
 
-@pytest.mark.xfail(reason="kpipe.report.pictures opens golden pictures without silencing Pillow's warning")
 def test_no_warning_of_a_library_reaches_the_user(bombed: tuple[Command, kpipe.Run]) -> None:
     assert "Warning" not in bombed[0].stderr
 

@@ -144,7 +144,6 @@ def test_bfloat16_fails_where_the_runtime_lacks_it(gate: Gate) -> None:
     check_answers(run, gate.cases / "mixed_bfloat16", rtol=2e-2)
 
 
-@pytest.mark.xfail(reason="openvino_facts takes the model's own bfloat16 layers for a setting that was not kept (KP307)")
 def test_layers_that_are_bfloat16_themselves_break_no_promise(gate: Gate) -> None:
     run = gate.run("mixed_bfloat16", only(*EXPORTED))
     assert not named(run.record, "KP307")
@@ -163,7 +162,6 @@ def test_nan_in_the_golden_inputs_is_a_warning_and_disagreement_fails(gate: Gate
     assert not {"KP401", "KP404"} & {f.code for f in record.findings}
 
 
-@pytest.mark.xfail(reason="a Softmax along an axis that isn't the last is taken for the decision, and what was inferred fails the model (KP608)")
 def test_a_rule_that_was_only_inferred_does_not_fail_the_model(gate: Gate) -> None:
     assert not named(gate.run("16_nan_pooling_relu", only("tensorflow", *EXPORTED)).record, "KP608")
 
@@ -206,7 +204,6 @@ def test_a_free_time_axis_below_timedistributed_fails(gate: Gate, case: str, con
     check_answers(run, gate.cases / case)
 
 
-@pytest.mark.xfail(reason="KP309 counts every row that differs from the reference, also those that the setting itself does not save")
 def test_the_machines_precision_is_not_blamed_for_what_the_export_does(gate: Gate) -> None:
     assert not named(gate.run("49_timedistributed_dynamic_time").record, "KP309")
 

@@ -89,8 +89,6 @@ def describe_compiled(models: Iterable[Any], asked: Mapping[str, Any]) -> Descri
     hint = str(effective.get(PRECISION, ""))
     differing = {name: (str(value), str(effective[name])) for name, value in asked.items() if name in effective and not same(value, effective[name])}
     smaller = {name: nodes[name] for name in SMALL if nodes[name]}
-    if asked.get(PRECISION) == "f32" and smaller:
-        differing[PRECISION] = ("f32", f"{hint}, with {smaller} nodes in a smaller type")
     floats = [name for name in ("f32", *SMALL) if nodes[name]] or ["unknown"]
     used = [ELEMENTS.get(name, name) for name in dict.fromkeys([hint, *smaller] if hint in ELEMENTS else floats)]
     facts = {"effective_settings": effective, "node_precisions": dict(nodes), "compiled_models": len(models), "tensorflow_loaded": False}

@@ -273,13 +273,13 @@ def _machine_default(bench: _Bench, answers: Answers) -> None:
         return
     spec = reference.decision
     try:
-        default = answers.decisions(spec, MACHINE_DEFAULT)
+        own, default = answers.decisions(spec, ALONE), answers.decisions(spec, MACHINE_DEFAULT)
         scores = zip(reference.answers.rows(ALONE, spec.output), answers.rows(MACHINE_DEFAULT, spec.output), strict=True)
         ties = [breaks_tie(spec, ours, theirs) for ours, theirs in scores]
         flipped = [
             golden.id
-            for golden, a, b, tie in zip(bench.scene.evidence.golden.inputs, reference.decisions, default, ties, strict=True)
-            if a.value != b.value and not tie
+            for golden, a, kept, b, tie in zip(bench.scene.evidence.golden.inputs, reference.decisions, own, default, ties, strict=True)
+            if a.value == kept.value != b.value and not tie
         ]
     except (OSError, ValueError, LookupError) as error:  # DecisionError among them
         bench.add("KP315", f"What this machine does without {chosen} is not known: {error}", place=plan.name)

@@ -36,10 +36,12 @@ def pictures(record: RunRecord, folder: Path) -> dict[str, str]:
 
 def _picture(path: Path) -> str:
     """Empty where the file is no picture, or too large to open for a report."""
+    import warnings
+
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        with Image.open(path) as image:
+        with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning), Image.open(path) as image:
             if image.width * image.height > MAX_PIXELS:
                 return ""
             shown = ImageOps.exif_transpose(image)

@@ -71,7 +71,9 @@ def _activation(entry: dict[str, Any]) -> str:
     named = inner.get("activation")
     if isinstance(named, dict):
         named = named.get("config") if isinstance(named.get("config"), str) else named.get("class_name")
-    return named if isinstance(named, str) else _ACTIVATIONS.get(str(entry.get("class_name")), "")
+    if isinstance(named, str):
+        return named
+    return _ACTIVATIONS.get(str(entry.get("class_name")), "") if inner.get("axis", -1) == -1 else ""  # scores lie along the last axis
 
 
 def integer_ranges(config: dict[str, Any], names: tuple[str, ...]) -> dict[str, int]:
