@@ -125,7 +125,7 @@ def test_a_stage_answers_and_leaves(tmp_path: Path, job: PrepareJob) -> None:
     assert events[0] == "started"
     assert "result" in events
     assert evidence.result.identity is not None
-    assert gone(evidence.result.identity.pid, 0)
+    assert gone(evidence.result.identity.pid, 5)
     written = read_json(Job, tmp_path / "stages" / "prepare" / "job.json")
     assert written.attempt == evidence.result.attempt
 
@@ -391,7 +391,7 @@ def test_closing_ends_whatever_is_left(tmp_path: Path, job: PrepareJob, monkeypa
         assert parked._process is not None
         return parked._process.pid
 
-    assert gone(run(tmp_path, work), 0)
+    assert gone(run(tmp_path, work), 5)
 
 
 def test_a_worker_does_not_outlive_its_orchestrator(tmp_path: Path) -> None:
