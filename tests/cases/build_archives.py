@@ -300,7 +300,7 @@ ARCHIVES: dict[str, Archive] = {
     "A04_initializer": Archive(foreign_initializer, "KP005", CANARY),
     "A03_marshalled_activation": Archive(marshalled_activation, "KP006", "hidden"),
     "A06_zip_traversal": Archive(traversal, "KP002", "MARKER_"),
-    "A06_absolute_path": Archive(absolute, "KP002", "MARKER_absolute"),
+    "A06_absolute_path": Archive(absolute, "KP002", "absolute path"),
     "A06_symbolic_link": Archive(symbolic_link, "KP002", "vocabulary.txt"),
     "A07_zip_bomb_config": Archive(config_bomb, "KP003", "config.json"),
     "A07_many_assets": Archive(asset_bombs, "KP003", ""),
