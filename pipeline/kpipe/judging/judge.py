@@ -34,7 +34,7 @@ from kpipe_stages.codec import decode
 from kpipe_stages.protocol import ExportResult, InspectResult, RunResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from kpipe.contract import Contract, LoadedContract
@@ -194,7 +194,7 @@ def _evidence_findings(
         findings.append(
             finding("KP606", "There is no contract: inputs and targets were inferred from the model and from what is installed.", place="contract")
         )
-    if golden.kind == "synthetic":
+    if golden.kind == "synthetic" and _was_prepared(evidence):
         findings.append(finding("KP601", f"No golden set: {len(golden.inputs)} seeded random inputs were used.", place="golden"))
     if golden.kind == "arrays":
         findings.append(
@@ -215,6 +215,11 @@ def _evidence_findings(
     if reference is not None and spec is not None:
         findings += _coverage(spec, reference.decisions)
     return findings
+
+
+def _was_prepared(evidence: Evidence) -> bool:
+    """Whether inputs were ever made: a run that was refused before has none, and nothing to say of them."""
+    return any(stage.name == "prepare" for stage in evidence.stages)
 
 
 def _promised(contract: Contract, golden: GoldenSet) -> str:
@@ -266,7 +271,7 @@ def _ranked(findings: list[Finding]) -> list[Finding]:
 def _caveats(evidence: Evidence, spec: DecisionSpec | None, targets: tuple[TargetRecord, ...]) -> tuple[str, ...]:
     """What the verdict does not prove."""
     caveats = []
-    if evidence.golden.kind == "synthetic":
+    if evidence.golden.kind == "synthetic" and _was_prepared(evidence):
         caveats.append("Synthetic inputs: numbers were compared, nothing is known of decisions on real data.")
     if evidence.golden.kind == "arrays":
         caveats.append("Preprocessing was not checked: the golden inputs are arrays that were already preprocessed.")
@@ -324,10 +329,10 @@ def _golden(contract: Contract, evidence: Evidence, reference: Reference | None)
     )
 
 
-def _tally(names: object) -> dict[str, int]:
+def _tally(names: Iterable[str]) -> dict[str, int]:
     from collections import Counter
 
-    return dict(sorted(Counter(names).items()))  # type: ignore[call-overload]
+    return dict(sorted(Counter(names).items()))
 
 
 def _reference_record(

@@ -31,6 +31,7 @@ from kpipe_stages.protocol import RunResult, Signature, TimingResult
 if TYPE_CHECKING:
     from kpipe.evidence import TargetPlan
     from kpipe.record import LimitCheck, Tolerance
+    from kpipe_stages.rows import Rows
 
 WHOLE = re.compile(r"u?int\d+|bool|string|none")
 """Dtypes that no precision is about."""
@@ -230,8 +231,8 @@ def _tensors_here(bench: _Bench, answers: Answers) -> None:
         )
 
 
-def _size(rows: object, other: object, index: int) -> str:
-    left, right = rows.shape(index), other.shape(index)  # type: ignore[attr-defined]
+def _size(rows: Rows, other: Rows, index: int) -> str:
+    left, right = rows.shape(index), other.shape(index)
     return f"shape {left}" if left == right else f"shape {right} instead of {left}"
 
 
