@@ -110,16 +110,17 @@ def artifact(run: kpipe.Run, target: str) -> Path:
 
 
 def workers_of(folder: Path) -> dict[int, str]:
-    """Process id to command line of every worker of one run that is alive on this machine."""
+    """Process id to command line of every worker, and fork server, of one run that is alive on this machine: known by its private HOME."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+                home = f"HOME={folder}/".encode() in (entry / "environ").read_bytes()
                 state = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
             except OSError:
                 continue  # it has just ended
-            if "kpipe_stages" in words and any(word.startswith(f"{folder}/") for word in words) and state != "Z":
+            if any(word.startswith("kpipe_stages") for word in words) and home and state != "Z":
                 found[int(entry.name)] = " ".join(words)
     return found
 

@@ -79,7 +79,7 @@ def run_result(**changes: Any) -> RunResult:
         repeats_equal=True,
         repeat_difference=0.0,
         training_unset_repeats=None,
-        load=LoadTimes(0.5, 0.25, 0.125),
+        load=LoadTimes(0.5, 0.25, 0.125, lean=False),
         effective_precision="float32",
         devices=("CPU",),
         facts={},

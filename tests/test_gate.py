@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import kpipe
+import kpipe.store
 from kpipe_stages.digest import digest
 from kpipe_stages.rows import Rows
 
@@ -150,6 +151,35 @@ def test_times_are_there_for_every_target_and_measured_alone(digits_run: kpipe.R
         assert load is not None
         assert not load.shared
         assert begun[f"load.{name}"] >= max(begun[f"run.{other}"] for other in REQUIRED)
+
+
+def test_tensorflow_is_imported_once_and_never_for_a_cold_start(digits_run: kpipe.Run) -> None:
+    inherited = {
+        stage.name: set(stage.result.identity.inherited)
+        for stage in kpipe.store.load_evidence(digits_run.folder).stages
+        if stage.result is not None and stage.result.identity is not None
+    }
+    assert {name for name, modules in inherited.items() if modules} == {"export", "run.tensorflow", "run.saved_model"}
+    assert inherited["load.litert"] == set()
+    for name in ("tensorflow", "saved_model"):
+        load = target(digits_run, name).load
+        assert load is not None
+        assert (load.shared, load.lean) == (True, True)
+        assert load.import_s > 0.5
+
+
+def test_a_limit_on_memory_or_load_is_held_against_a_process_of_its_own_with_all_that_is_installed(tmp_path: Path) -> None:
+    contract = digits_contract(tmp_path, "[targets.saved_model]\nlimits = { peak_mib = 5000, load_s = 100 }\n")
+    run = kpipe.validate(MODEL, contract=contract, out=tmp_path / "run")
+    stages = {stage.name: stage for stage in kpipe.store.load_evidence(run.folder).stages}
+    for name in ("run.saved_model", "load.saved_model"):
+        result = stages[name].result
+        assert result is not None
+        assert result.identity is not None
+        assert result.identity.inherited == {}
+        assert not result.data["load"]["lean"]
+    row = target(run, "saved_model")
+    assert {(limit.name, limit.ok) for limit in row.limits} == {("peak_mib", True), ("load_s", True)}
 
 
 def test_no_worker_outlives_its_run(digits_run: kpipe.Run) -> None:

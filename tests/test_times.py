@@ -116,6 +116,7 @@ def test_values_are_in_the_limits_own_units() -> None:
 
 def test_a_load_beside_other_work_is_no_measurement() -> None:
     assert held(LimitsTable(load_s=9.0), load=LoadRecord(1.0, 1.0, 1.0, shared=True)) == [("load_s", None, False)]
+    assert held(LimitsTable(load_s=9.0), load=LoadRecord(1.0, 1.0, 1.0, shared=False, lean=True)) == [("load_s", None, False)]
 
 
 def test_model_only_never_stands_for_end_to_end() -> None:

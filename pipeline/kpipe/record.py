@@ -137,6 +137,8 @@ class LoadRecord:
     first_s: float
     shared: bool
     """Another process ran on the machine at the time."""
+    lean: bool = False
+    """Keras was imported without the libraries that it only takes along, where they are installed. No limit is held against such a load."""
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,16 @@ from pathlib import Path
 from kpipe_stages.catalog import STAGES
 from kpipe_stages.codec import encode, read_json, write_json
 from kpipe_stages.protocol import PROTOCOL, Failure, Job, Result, StageError, Status
-from kpipe_stages.worker import Worker, peak_rss_bytes
+from kpipe_stages.worker import NOTHING, Inheritance, Worker
 
 
-def main(argv: list[str]) -> int:
-    """Run the stage; 0 when an answer was written, whatever it says."""
+def main(argv: list[str], inherited: Inheritance = NOTHING) -> int:
+    """Run the stage; 0 when an answer was written, whatever it says.
+
+    Args:
+        argv: stage and job file.
+        inherited: what this process got by being forked.
+    """
     try:
         stage, path = argv
         if stage not in STAGES:
@@ -32,7 +37,7 @@ def main(argv: list[str]) -> int:
         print(f"{path}: protocol {job.protocol} stage {job.stage}; this worker speaks {PROTOCOL} and was started as {stage}", file=sys.stderr)
         return 2
     folder = Path(job.folder)
-    worker = Worker(stage, folder, channel)
+    worker = Worker(stage, folder, channel, inherited)
     worker.listen()
     worker.emit("started", pid=os.getpid())
     result = perform(job, worker)
@@ -67,7 +72,7 @@ def perform(job: Job, worker: Worker) -> Result:
         failure=failure,
         data=data,
         seconds=time.perf_counter() - start,
-        peak_rss_bytes=peak_rss_bytes(),
+        peak_rss_bytes=worker.peak_rss_bytes(),
     )
 
 
@@ -93,7 +98,7 @@ def finish(job: Job, worker: Worker, result: Result) -> None:
         failure=failure,
         data=data,
         seconds=time.perf_counter() - start,
-        peak_rss_bytes=peak_rss_bytes(),
+        peak_rss_bytes=worker.peak_rss_bytes(),
     )
     write_json(Path(job.folder) / "timing.json", answer)
     worker.emit("timed", status=status)

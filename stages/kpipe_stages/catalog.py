@@ -86,3 +86,8 @@ STAGES: dict[str, str] = {
     "open_openvino_ir": "kpipe_stages.open_artifact",
     **{f"run_{row.name}": f"kpipe_stages.{row.module}" for row in RUNTIMES.values()},
 }
+
+FORKED: frozenset[str] = frozenset({"export", "run_tensorflow", "run_saved_model"})
+"""Stages that begin with the import of `FORK_IMPORTS`, so that a fork of a process that has done just that can run them."""
+
+FORK_IMPORTS = ("tensorflow",)

@@ -16,6 +16,7 @@ from kpipe_stages.artifacts.repairs import scopes_renamed, signs_without_bits
 from kpipe_stages.artifacts.tracing import Trace, observe_state, trace
 from kpipe_stages.codec import decode
 from kpipe_stages.keras_loading import KerasCaller, load_model, telling_line
+from kpipe_stages.lean import without_extras
 from kpipe_stages.protocol import Artifact, Binding, ExportJob, ExportResult, Job, Observation, StageError
 from kpipe_stages.session import check_artifact, out_of_memory
 from kpipe_stages.worker import Worker, distribution_version
@@ -66,7 +67,7 @@ def run(job: Job, worker: Worker) -> ExportResult:
     """
     params = decode(ExportJob, job.params)
     worker.distributions = ["tensorflow", "keras", "h5py", "tf2onnx", "onnx", "numpy"]
-    _, import_s = worker.timed("import", _import)
+    _, import_s = worker.timed("import", _import_lean)
     check_artifact(params.model, params.sha256)
     caller, load_s = worker.timed("load", lambda: KerasCaller(load_model(params.model, params.trust)))
     worker.emit("signature", signature=caller.signature)
@@ -81,6 +82,11 @@ def run(job: Job, worker: Worker) -> ExportResult:
     else:
         _formats(export)
     return ExportResult(signature=caller.signature, artifacts=tuple(export.artifacts), seconds=export.seconds)
+
+
+def _import_lean() -> None:
+    with without_extras("tensorflow"):
+        _import()
 
 
 def _import() -> None:

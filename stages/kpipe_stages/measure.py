@@ -7,12 +7,15 @@ here but a runtime with itself.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
 from kpipe_stages.feeds import Golden
+from kpipe_stages.lean import without_extras
 from kpipe_stages.modes import Modes, Record, alone_or_fault
 from kpipe_stages.protocol import LoadTimes, RunJob, RunResult
 from kpipe_stages.session import Session, check_artifact, fault
@@ -67,6 +70,7 @@ def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
     worker.distributions = list(engine.distributions)
     check_artifact(order.artifact, order.sha256, order.companions)
     _, import_s = worker.timed("import", lambda: _bring(engine, order))
+    lean = order.lean_import and "keras" in sys.modules
     session, load_s = worker.timed("load", lambda: engine.open(order, {**order.chosen, **order.settings}))
     golden = Golden(order, session)
     _check_narrowing(worker, order, session, golden)
@@ -77,7 +81,7 @@ def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
     _, first_s = worker.timed("run", lambda: alone_or_fault(session, feeds, first))
     described = session.describe()
     _observe_differing(worker, order, described)
-    load = LoadTimes(import_s=import_s, load_s=load_s, first_s=first_s)
+    load = LoadTimes(import_s=import_s + sum(worker.inherited.imports.values()), load_s=load_s, first_s=first_s, lean=lean)
     record, decoded = Record(), Decoded(here=None)
     if not order.load_only:
         session = Modes(order, worker, engine, golden, fixed, record).run(session)
@@ -137,7 +141,8 @@ def _can_decode(order: RunJob) -> bool:
 
 def _bring(engine: Engine, order: RunJob) -> None:
     try:
-        engine.bring(order)
+        with without_extras(RUNTIMES[order.runtime].keras_backend, lean=order.lean_import):
+            engine.bring(order)
     except ImportError as error:
         raise fault(
             "KP301",

@@ -89,6 +89,8 @@ class Identity:
     cpu: str
     cpu_features: tuple[str, ...]
     """The ones that change numerics: avx2, avx512f, avx512_bf16, amx_bf16, ..."""
+    inherited: dict[str, float] = field(default_factory=dict)
+    """Module to the seconds of its import, of what this process got by being forked (`kpipe_stages.fork_server`)."""
 
 
 @dataclass(frozen=True)
@@ -417,6 +419,9 @@ class RunJob:
     timing: TimingPlan = TimingPlan()
     load_only: bool = False
     """Import, load, first inference, and nothing else (a quiet cold load)."""
+    lean_import: bool = True
+    """Import Keras without the libraries that it only takes along (`kpipe_stages.lean`); False where a limit is held against the load or the
+    memory, and where the interpreter is the target's own: there all that is installed counts."""
     cache: str = ""
     """A folder for compile caches that kpipe owns (JAX)."""
     sha256: str = ""
@@ -430,8 +435,11 @@ class LoadTimes:
     """Seconds in a fresh process."""
 
     import_s: float
+    """With the seconds of `Identity.inherited`."""
     load_s: float
     first_s: float
+    lean: bool
+    """Keras was imported without what it only takes along (`kpipe_stages.lean`): less than its import costs where that is installed."""
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,11 @@ def time_target(job: Job, worker: Worker) -> TimingResult:
     plan = kept.order.timing
     whole = plan.end_to_end_calls if kept.raw_usable else 0
     share = plan.max_seconds / (2 if plan.calls and whole else 1)
-    return TimingResult(
-        model_only=sample(Model(kept), kept, worker, plan.calls, share) if plan.calls else None,
-        end_to_end=sample(EndToEnd(kept), kept, worker, whole, share) if whole else None,
-    )
+    with collector_off():
+        return TimingResult(
+            model_only=sample(Model(kept), kept, worker, plan.calls, share) if plan.calls else None,
+            end_to_end=sample(EndToEnd(kept), kept, worker, whole, share) if whole else None,
+        )
 
 
 # ---------------------------------------------------------------- what is timed
@@ -120,15 +121,17 @@ class EndToEnd:
 
 
 def sample(work: Model | EndToEnd, kept: Kept, worker: Worker, calls: int, max_seconds: float) -> Latency:
-    """Warm up, then time up to ``calls`` calls over the golden inputs in turn; at least one, then no more than ``max_seconds`` allow."""
+    """Warm up, then time up to ``calls`` calls over the golden inputs in turn; at least one, then no more than ``max_seconds`` allow.
+
+    To be called with the `collector_off`.
+    """
     started = time.perf_counter()
     loop = _Loop(work, kept)
-    with collector_off():
-        warm = loop.warm_up(kept.order.timing.max_warmup, started + WARMUP_SHARE * max_seconds)
-        stable = is_stable(warm)
-        while len(loop.seconds) < calls and (not loop.seconds or time.perf_counter() - started < max_seconds):
-            loop.block(min(BLOCK, calls - len(loop.seconds)), started + max_seconds)
-            worker.progress(f"{kept.order.runtime} {work.name}", len(loop.seconds), calls)
+    warm = loop.warm_up(kept.order.timing.max_warmup, started + WARMUP_SHARE * max_seconds)
+    stable = is_stable(warm)
+    while len(loop.seconds) < calls and (not loop.seconds or time.perf_counter() - started < max_seconds):
+        loop.block(min(BLOCK, calls - len(loop.seconds)), started + max_seconds)
+        worker.progress(f"{kept.order.runtime} {work.name}", len(loop.seconds), calls)
     return Latency(
         seconds=tuple(loop.seconds),
         warmup_calls=len(warm),

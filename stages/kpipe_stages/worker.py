@@ -15,6 +15,8 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +29,26 @@ if TYPE_CHECKING:
 NUMERIC_CPU_FEATURES = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8", "amx_fp16")
 
 
+@dataclass(frozen=True)
+class Inheritance:
+    """What a forked worker got from the process that it was forked from."""
+
+    imports: Mapping[str, float] = field(default_factory=dict)
+    """Module to the seconds that its import took there."""
+    file_bytes: int = 0
+    """Resident pages of mapped files (libraries) there: the system counts them for a process only where it touches them itself."""
+
+
+NOTHING = Inheritance()
+
+
 class Worker:
     """The stage's side of the conversation."""
 
-    def __init__(self, stage: str, folder: Path, channel: int) -> None:
+    def __init__(self, stage: str, folder: Path, channel: int, inherited: Inheritance = NOTHING) -> None:
         self.stage = stage
         self.folder = folder
+        self.inherited = inherited
         self.phase = "start"
         self.observations: list[Observation] = []
         self.distributions: list[str] = []
@@ -100,7 +116,13 @@ class Worker:
             threads=self.threads,
             cpu=cpu_model(),
             cpu_features=cpu_features(),
+            inherited=dict(self.inherited.imports),
         )
+
+    def peak_rss_bytes(self) -> int:
+        """Peak resident memory in bytes. A forked worker's is an upper bound: inherited pages that it touched itself count twice."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return (peak if sys.platform == "darwin" else peak * 1024) + self.inherited.file_bytes
 
 
 def distribution_version(name: str) -> str | None:
@@ -130,7 +152,10 @@ def cpu_features() -> tuple[str, ...]:
     return tuple(name for name in NUMERIC_CPU_FEATURES if name in flags)
 
 
-def peak_rss_bytes() -> int:
-    """Peak resident memory of this process, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+def resident_file_bytes() -> int:
+    """Resident memory of this process that files are mapped to; 0 where the system doesn't say."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssFile:")), 0)

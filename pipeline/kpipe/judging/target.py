@@ -302,7 +302,8 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
     size = bench.target.artifact.size if bench.target.artifact else None
     if RUNTIMES[plan.runtime].artifact == "keras":
         size = bench.scene.evidence.candidate_size
-    limits = check_limits(bench.table.limits, load=load, model_only=model_only, end_to_end=end_to_end, peak_bytes=peak, size_bytes=size)
+    whole = None if result is None or result.load.lean else peak
+    limits = check_limits(bench.table.limits, load=load, model_only=model_only, end_to_end=end_to_end, peak_bytes=whole, size_bytes=size)
     _limit_findings(bench, limits)
     counts = cells.counts()
     status = _status(bench.findings, counts)
@@ -370,10 +371,11 @@ def _load(bench: _Bench, result: RunResult | None, stage: StageEvidence | None) 
     quiet = bench.scene.stages.get(f"load.{bench.plan.name}")
     if quiet is not None and quiet.result is not None and quiet.result.data:
         load = decode(RunResult, quiet.result.data).load
-        return LoadRecord(load.import_s, load.load_s, load.first_s, shared=quiet.shared)
+        return LoadRecord(load.import_s, load.load_s, load.first_s, shared=quiet.shared, lean=load.lean)
     if result is None or stage is None:
         return None
-    return LoadRecord(result.load.import_s, result.load.load_s, result.load.first_s, shared=True)
+    load = result.load
+    return LoadRecord(load.import_s, load.load_s, load.first_s, shared=True, lean=load.lean)
 
 
 def _limit_findings(bench: _Bench, limits: tuple[LimitCheck, ...]) -> None:

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.evidence import Ending, StageEvidence
+from kpipe.running.fork_server import ForkServer, Process
 from kpipe.text import first_line
+from kpipe_stages.catalog import FORKED
 from kpipe_stages.codec import CodecError, encode, read_json, write_json
 from kpipe_stages.protocol import PROTOCOL, Job, Result, Status
 
@@ -88,6 +90,8 @@ class Order:
     time_limit_s: float
     search_path: str = ""
     """Where a foreign interpreter finds `kpipe_stages`."""
+    own_process: bool = False
+    """Never fork it from a process that has done its imports: what a cold start or the memory of this very target is, is the question."""
 
 
 @dataclass
@@ -100,6 +104,7 @@ class Launcher:
     """`time.monotonic` when the run began."""
     on_event: Callable[[str, dict[str, Any]], None]
     resume: bool = False
+    fork_server: ForkServer | None = None
     alive: dict[str, WorkerProcess] = field(default_factory=dict)
     working: set[str] = field(default_factory=set)
 
@@ -123,9 +128,18 @@ class Launcher:
             )
         return process
 
+    def server_for(self, order: Order) -> ForkServer | None:
+        """The fork server, where it can run the order just as a process of its own would."""
+        server = self.fork_server
+        if server is None or order.stage not in FORKED or order.own_process or order.search_path:
+            return None
+        return server if server.serves(order.python, order.environment) else None
+
     async def close(self) -> None:
         """End every worker that is left."""
         await asyncio.gather(*(process.end() for process in list(self.alive.values())))
+        if self.fork_server is not None:
+            await self.fork_server.close()
 
 
 def set_aside(folder: Path) -> None:
@@ -193,7 +207,7 @@ class WorkerProcess:
         self.parked = False
         self._launcher = launcher
         self._attempt = uuid.uuid4().hex
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self._events: asyncio.Queue[str] = asyncio.Queue()
         self._reader: asyncio.Task[None] | None = None
         self._begin = launcher.now()
@@ -203,27 +217,40 @@ class WorkerProcess:
         """Write the job and start the process."""
         order = self.order
         write_json(self.folder / "job.json", Job(PROTOCOL, order.stage, self._attempt, str(self.folder), encode(order.params)))
-        environment = dict(order.environment)
-        if order.search_path:
-            environment["PYTHONPATH"] = order.search_path
         with (self.folder / "stage.log").open("wb") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                order.python,
-                "-P",
-                "-m",
-                "kpipe_stages",
-                order.stage,
-                str(self.folder / "job.json"),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-                limit=2**26,
-            )
+            self._process = await self._forked(log.fileno()) or await self._started(log.fileno())
         self._launcher.alive[order.name] = self
         self._working(active=True)
         self._reader = asyncio.create_task(self._read())
+
+    async def _forked(self, log: int) -> Process | None:
+        """Fork it from the server; None where there is none for it."""
+        server = self._launcher.server_for(self.order)
+        if server is None:
+            return None
+        with contextlib.suppress(OSError):  # whatever ails the server, a process of its own does the same work
+            return await server.fork(self.order.stage, self.folder / "job.json", log)
+        return None
+
+    async def _started(self, log: int) -> Process:
+        order = self.order
+        environment = dict(order.environment)
+        if order.search_path:
+            environment["PYTHONPATH"] = order.search_path
+        return await asyncio.create_subprocess_exec(
+            order.python,
+            "-P",
+            "-m",
+            "kpipe_stages",
+            order.stage,
+            str(self.folder / "job.json"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+            limit=2**26,
+        )
 
     def _working(self, *, active: bool) -> None:
         working = self._launcher.working

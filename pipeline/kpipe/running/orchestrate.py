@@ -86,6 +86,7 @@ class Validation:
         """The whole trip; `Stopped` inside means that the evidence so far is all there will be."""
         if self.refusals:
             raise Stopped
+        self.shop.warm()
         inspected, early = await self._look()
         async with asyncio.TaskGroup() as group:
             await self._run(group, inspected, early)
@@ -211,8 +212,10 @@ class Validation:
                 return
             ready = own
         job = jobs.run_job(common, plan, self._limits(plan), ready, str(self.shop.launcher.folder / folder / "tensors"), artifact, signature)
-        order = self.shop.order(f"run.{plan.name}", f"run_{plan.runtime}", job, plan=plan)
-        async with self.shop.slots:
+        cold = self._limits(plan).peak_mib is not None or plan.python != self.reference.python
+        job = replace(job, lean_import=not cold)
+        order = self.shop.order(f"run.{plan.name}", f"run_{plan.runtime}", job, plan=plan, own_process=cold)
+        async with self.shop.turn(order):
             evidence, process = await self.shop.perform(replace(order, time_limit_s=self.shop.left()))
         if evidence.ending is Ending.OK:
             self.jobs_of[plan.name] = job
@@ -230,8 +233,8 @@ class Validation:
         """The timed phases: one process at a time, nothing else running."""
         for plan in self.plans:
             if plan.quiet_load and plan.name in self.jobs_of:
-                job = replace(self.jobs_of[plan.name], load_only=True)
-                await self.shop.once(self.shop.order(f"load.{plan.name}", f"run_{plan.runtime}", job, plan=plan))
+                job = replace(self.jobs_of[plan.name], load_only=True, lean_import=False)
+                await self.shop.once(self.shop.order(f"load.{plan.name}", f"run_{plan.runtime}", job, plan=plan, own_process=True))
             if process := self.parked.get(plan.name):
                 process.order = replace(process.order, time_limit_s=self.shop.left())
                 self.shop.stages[f"run.{plan.name}"] = await process.measure()

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kpipe.contract import Contract
 from kpipe.evidence import Ending, StageEvidence, TargetPlan
 from kpipe.running import system
+from kpipe.running.fork_server import ForkServer
 from kpipe.running.launch import Launcher, Order, WorkerProcess, worker_environment
 from kpipe.store import RunFolder
-from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.catalog import FORK_IMPORTS, RUNTIMES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
 @dataclass
@@ -30,12 +35,12 @@ class Workshop:
     incomplete: str = ""
     """Why the run stopped early."""
 
-    def order(self, name: str, stage: str, params: Any, *, plan: TargetPlan | None = None) -> Order:
+    def order(self, name: str, stage: str, params: Any, *, plan: TargetPlan | None = None, own_process: bool = False) -> Order:
         """A worker's order: environment by catalog row, time by what is left of the run's."""
         row = RUNTIMES[plan.runtime] if plan else None
         here = system.this_interpreter().path
         python = plan.python if plan else here
-        backend = row.keras_backend if row else "tensorflow"
+        backend = (row.keras_backend if row else None) or "tensorflow"
         return Order(
             name=name,
             stage=stage,
@@ -44,6 +49,7 @@ class Workshop:
             environment=worker_environment(self.folder.stages / "home", backend=backend, threads=plan.threads if plan else 0, cache=self.cache),
             time_limit_s=self.left(),
             search_path="" if python == here else str(self._copy_of_stages()),
+            own_process=own_process,
         )
 
     @property
@@ -93,5 +99,22 @@ class Workshop:
 
     async def in_turn(self, order: Order) -> StageEvidence:
         """Run a stage that has nothing to time, when a slot is free."""
-        async with self.slots:
+        async with self.turn(order):
             return await self.once(order)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, order: Order) -> AsyncIterator[None]:
+        """A slot; one that waits for the fork server's imports doesn't take another's place meanwhile."""
+        server = self.launcher.server_for(order)
+        if server is not None:
+            await server.ready(self.left())
+        async with self.slots:
+            yield
+
+    def warm(self) -> None:
+        """Begin with what takes longest: TensorFlow's import, once for every stage that needs it."""
+        if self.launcher.resume or not ForkServer.possible():
+            return
+        environment = worker_environment(self.folder.stages / "home", backend="tensorflow", threads=0, cache=self.cache)
+        self.launcher.fork_server = ForkServer(system.this_interpreter().path, environment, FORK_IMPORTS)
+        self.launcher.fork_server.begin(self.folder.stages / "fork_server", self.slots, self.left())
