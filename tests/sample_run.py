@@ -16,6 +16,7 @@ from kpipe.record import Environment, Finding, RunRecord, TargetRecord
 from kpipe.running.plan import Interpreter, plan_reference, plan_targets
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import encode
+from kpipe_stages.digest import digest
 from kpipe_stages.protocol import (
     PROTOCOL,
     Artifact,
@@ -71,6 +72,7 @@ def run_result(**changes: Any) -> RunResult:
     good = RunResult(
         signature=SIGNATURE,
         modes=MODES,
+        digests={},
         not_offered=(),
         unbatched={},
         failed={},
@@ -202,7 +204,8 @@ class Bench:
         for mode, outputs in of.modes.items():
             for position, output in enumerate(names):
                 write_rows(self.folder / "stages" / name / "outputs" / mode / str(position), outputs[output])
-        return stage(name, result(name, of.result, observations=of.observations))
+        digests = {mode: digest(self.folder / "stages" / name / "outputs" / mode) for mode in of.modes}
+        return stage(name, result(name, replace(of.result, digests=digests), observations=of.observations))
 
 
 def inspected(**changes: Any) -> InspectResult:

@@ -16,6 +16,7 @@ import pytest
 
 import kpipe
 from kpipe.golden import sha256_of
+from kpipe_stages.digest import digest
 
 from .cases.gate import command
 from .sample_gate import (
@@ -438,6 +439,7 @@ def test_outputs_that_were_exchanged_between_inputs_fail(copy: Path) -> None:
     path = copy / "stages" / "run.onnxruntime" / "outputs" / "batch_3" / "0.values.npy"
     values = np.load(path).reshape(-1, 10)
     np.save(path, values[::-1].ravel())
+    digest_anew(copy, "onnxruntime")
     run = kpipe.judge(copy)
     assert outcome(run) == ("FAIL", 1)
     assert target_status(run, "onnxruntime") == "fail"
@@ -452,6 +454,7 @@ def test_outputs_of_another_target_fail(copy: Path) -> None:
         np.save(theirs / "alone" / "0.values.npy", (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32))
     shutil.rmtree(ours)
     shutil.copytree(theirs, ours)
+    digest_anew(copy, "openvino")
     run = kpipe.judge(copy)
     assert outcome(run) == ("FAIL", 1)
     assert target_status(run, "openvino") == "fail"
@@ -462,6 +465,7 @@ def test_one_number_that_became_nan_fails(copy: Path) -> None:
     values = np.load(path)
     values[123] = np.nan
     np.save(path, values)
+    digest_anew(copy, "saved_model")
     run = kpipe.judge(copy)
     assert outcome(run) == ("FAIL", 1)
     (found,) = findings(run.record, "KP402", "saved_model")
@@ -469,6 +473,17 @@ def test_one_number_that_became_nan_fails(copy: Path) -> None:
     row = next(t for t in run.record.targets if t.name == "saved_model")
     assert row.cells.failed >= 1
     assert row.cells.unchecked == 0
+
+
+@pytest.mark.parametrize(("theirs", "ours", "place"), [("run.saved_model", "run.litert", "litert"), ("run.litert", "reference", "reference")])
+def test_outputs_that_are_not_the_ones_that_the_worker_wrote_are_not_judged(copy: Path, theirs: str, ours: str, place: str) -> None:
+    """Another healthy target's would pass."""
+    shutil.rmtree(copy / "stages" / ours / "outputs")
+    shutil.copytree(copy / "stages" / theirs / "outputs", copy / "stages" / ours / "outputs")
+    run = kpipe.judge(copy)
+    assert outcome(run) == ("INCOMPLETE", 3)
+    assert any("were altered" in f.cause for f in findings(run.record, "KP314", place))
+    assert {t.status for t in run.record.targets if place in {t.name, "reference"}} == {"unchecked"}
 
 
 @pytest.mark.parametrize("what", ["outputs", ""])
@@ -493,6 +508,20 @@ def test_the_prepared_tensors_are_needed_where_a_target_has_its_own(colour: kpip
     assert answer.exit_code == 1
     assert "fault of kpipe" not in answer.stderr
     assert states(kpipe.load_run(folder).record)["same"] != "pass"
+
+
+def digest_anew(copy: Path, name: str) -> None:
+    """Make the evidence say of altered outputs what it would if the worker had written them."""
+    folder = copy / "stages" / f"run.{name}" / "outputs"
+
+    def change(document: dict[str, Any]) -> None:
+        stage = next(stage for stage in document["stages"] if stage["name"] == f"run.{name}")
+        digests = stage["result"]["data"]["digests"]
+        anew = {mode: digest(folder / mode) for mode in digests}
+        assert digests != anew
+        digests.update(anew)
+
+    edit(copy / "evidence.json", change)
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:

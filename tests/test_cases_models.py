@@ -225,7 +225,7 @@ def test_an_antialiased_resize_is_named_with_its_layer(gate: Gate) -> None:
     assert statuses(record) == {"saved_model": "pass", "litert": "fail", "onnxruntime": "fail", "openvino": "fail"}
     assert ("KP201", "litert", "thumb") in loud(record)
     assert ("KP202", "onnxruntime", "thumb") in loud(record)
-    assert any("ScaleAndTranslate" in f.cause for f in record.findings if f.target == "openvino")
+    assert any("ScaleAndTranslate (layer thumb)" in f.cause for f in record.findings if f.target == "openvino")
 
 
 def test_a_trace_that_fails_names_the_layer_and_leaves_tensorflow_judged(gate: Gate) -> None:
@@ -250,7 +250,6 @@ def test_strings_inside_the_model_name_the_layer_wherever_they_cannot_run(gate: 
 
 
 @pytest.mark.parametrize("name", ["openvino", "openvino_ir"])
-@pytest.mark.xfail(reason="OpenVINO's own message names ops, and neither stage looks up the layers that they come from")
 def test_openvino_names_the_layer_of_strings(gate: Gate, name: str) -> None:
     record = gate.run("13_text_vectorization", '[model]\nbackend = "tensorflow"\n').record
     assert any("tv" in (f.place, *f.cause.replace("'", " ").split()) for f in record.findings if f.target == name)
@@ -373,7 +372,6 @@ def test_openvino_on_an_ir_read_from_onnx_is_wrong_in_batches_only(gate: Gate, o
     assert statuses(run.record)["onnxruntime"] == "pass"
 
 
-@pytest.mark.xfail(reason="opening an artifact for openvino_ir wants a .bin beside it; run_openvino itself reads .onnx")
 def test_openvino_on_the_onnx_file_itself_is_wrong_in_batches_only(gate: Gate, onnx_file: Path) -> None:
     check_wrong_in_batches(gate.run("63_two_lstm_openvino_onnx", FROM_ONNX.format(artifact=onnx_file)))
 

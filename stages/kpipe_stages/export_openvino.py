@@ -10,9 +10,12 @@ from kpipe_stages.artifacts import openvino_ir
 from kpipe_stages.artifacts.record import Written, accept, repaired
 from kpipe_stages.codec import decode
 from kpipe_stages.protocol import ArtifactResult, Binding, ExportOpenvinoJob, Job, Observation, StageError
+from kpipe_stages.session import with_layers
 from kpipe_stages.worker import distribution_version
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from kpipe_stages.worker import Worker
 
 
@@ -47,21 +50,23 @@ def _convert(params: ExportOpenvinoJob, path: Path) -> Binding | None:
     try:
         return openvino_ir.convert(Path(params.saved_model), inputs, outputs, path)
     except Exception as error:  # OpenVINO raises several kinds, with C++ file names in them; each is one finding with its telling line
-        raise StageError(_refused(error)) from error
+        raise StageError(_refused(error, params.op_layers)) from error
 
 
-def _refused(error: Exception) -> Observation:
+def _refused(error: Exception, layers: Mapping[str, Sequence[str]]) -> Observation:
     text = str(error)
     missing = [op for found in re.findall(r"No conversion rule found for operations?: ([\w, ]+)", text) for op in found.split(", ")]
     failed = [op for found in re.findall(r"Conversion is failed for: ([\w, ]+)", text) for op in found.split(", ")]
-    reasons = [f"no conversion rule for {', '.join(missing)}"] * bool(missing) + [f"{', '.join(failed)} couldn't be converted"] * bool(failed)
+    reasons = [f"no conversion rule for {with_layers(missing, layers)}"] if missing else []
+    reasons += [f"{with_layers(failed, layers)} couldn't be converted"] if failed else []
     lines = [line.strip() for line in text.splitlines() if line.strip() and not re.match(r"\s*(Check |Exception from|FrontEnd API)", line)]
     reason = "; ".join(reasons) or (lines[0][:300] if lines else type(error).__name__)
     ops = missing + failed
+    places = [place for op in ops for place in layers.get(op, ())]
     return Observation(
         "KP201",
         f"The conversion to OpenVINO IR failed: {reason}.",
         "Replace the layer that it names, or leave the openvino_ir target out of the contract.",
-        place=ops[0] if ops else "openvino_ir",
-        evidence={"ops": ops, "format": "openvino_ir"},
+        place=next(iter([*places, *ops]), "openvino_ir"),
+        evidence={"ops": ops, "layers": places, "format": "openvino_ir"},
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
+from kpipe_stages.digest import digest
 from kpipe_stages.feeds import Golden
 from kpipe_stages.lean import without_extras
 from kpipe_stages.modes import Modes, Record, alone_or_fault
@@ -87,7 +88,7 @@ def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
         session = Modes(order, worker, engine, golden, fixed, record).run(session)
         decoded = check_tensors(order, golden, worker)
     worker.kept = Kept(order, session, golden, batch, frozenset(record.unbatched.get("alone", ())), worker.folder, decoded.usable)
-    return _result(session, record, decoded, described, load, fixed)
+    return _result(worker.folder, session, record, decoded, described, load, fixed)
 
 
 def fixed_size(order: RunJob, session: Session) -> int | None:
@@ -184,10 +185,13 @@ def _observe_differing(worker: Worker, order: RunJob, described: Description) ->
         )
 
 
-def _result(session: Session, record: Record, decoded: Decoded, described: Description, load: LoadTimes, fixed: int | None) -> RunResult:
+def _result(
+    folder: Path, session: Session, record: Record, decoded: Decoded, described: Description, load: LoadTimes, fixed: int | None
+) -> RunResult:
     return RunResult(
         signature=session.signature,
         modes=tuple(record.modes),
+        digests={mode: digest(folder / "outputs" / mode) for mode in record.modes},
         not_offered=tuple(record.not_offered),
         unbatched=record.unbatched,
         failed=record.failed,

@@ -317,6 +317,8 @@ class Artifact:
     """The fixed batch size, None where the batch axis is free."""
     companions: tuple[str, ...] = ()
     """Files that belong to ``path`` and are in ``sha256`` and ``size`` too: the IR's ``.bin``, ONNX external data. Absolute."""
+    op_layers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Op name to the first few layers that it comes from, as far as kpipe's own trace tells."""
 
 
 @dataclass(frozen=True)
@@ -342,6 +344,8 @@ class ExportOpenvinoJob:
     """Numbers in the model, to compare the artifact's size with; 0 for unknown."""
     repairs: tuple[str, ...] = ()
     """The SavedModel's: they are in the IR too."""
+    op_layers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The SavedModel's."""
 
 
 @dataclass(frozen=True)
@@ -428,6 +432,8 @@ class RunJob:
     """Digest that ``artifact`` must have when it is opened; empty for none."""
     companions: tuple[str, ...] = ()
     """The artifact's companions, which are in the digest."""
+    op_layers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The artifact's."""
 
 
 @dataclass(frozen=True)
@@ -450,6 +456,8 @@ class RunResult:
     """The model's own names, in the model's order."""
     modes: tuple[str, ...]
     """``alone``, ``batch_3``, ... and ``machine_default`` where it was probed."""
+    digests: dict[str, str]
+    """Mode to the SHA-256 of its folder of outputs."""
     not_offered: tuple[str, ...]
     """Modes outside the artifact's declared signature."""
     unbatched: dict[str, tuple[str, ...]]

@@ -56,7 +56,7 @@ class LiteRT:
             interpreter = Interpreter(model_path=order.artifact, num_threads=threads, experimental_op_resolver_type=resolver)
             interpreter.allocate_tensors()
         except (RuntimeError, ValueError) as error:
-            raise _refused(error) from error
+            raise _refused(order, error) from error
         return LiteRTSession(order, interpreter, {"num_threads": threads or "default", "xnnpack": delegate})
 
 
@@ -142,7 +142,7 @@ def _dtype_name(dtype: Any) -> str:
     return "string" if name.startswith(("bytes", "str", "object")) else name
 
 
-def _refused(error: BaseException) -> Exception:
+def _refused(order: RunJob, error: BaseException) -> Exception:
     message = str(error)
     ops = re.findall(r"\((Flex\w+)\) failed to prepare", message) + re.findall(r"unresolved custom op: (\S+)", message)
-    return op_missing(NAME, [op.rstrip(".") for op in ops], error) if ops else load_refused(NAME, error)
+    return op_missing(NAME, [op.rstrip(".") for op in ops], error, order.op_layers) if ops else load_refused(NAME, error)

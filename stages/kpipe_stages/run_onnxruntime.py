@@ -76,7 +76,7 @@ class OnnxRuntime:
         try:
             session = onnxruntime.InferenceSession(order.artifact, options, providers=providers)
         except Exception as error:  # the runtime's exceptions share no base class of their own
-            raise _refused(error) from error
+            raise _refused(order, error) from error
         return OnnxSession(order, session, options, providers)
 
 
@@ -146,6 +146,6 @@ def _options(onnxruntime: Any, order: RunJob, settings: Mapping[str, Any]) -> An
     return options
 
 
-def _refused(error: Exception) -> Exception:
+def _refused(order: RunJob, error: Exception) -> Exception:
     ops = re.findall(r"No Op registered for (\S+)", str(error)) + re.findall(r"implementation for the node .*?(\w+)\(\d+\)", telling_line(error))
-    return op_missing(NAME, ops, error) if ops else load_refused(NAME, error)
+    return op_missing(NAME, ops, error, order.op_layers) if ops else load_refused(NAME, error)

@@ -52,7 +52,7 @@ class OpenVINO:
         try:
             compiled = core.compile_model(core.read_model(order.artifact), "CPU", asked)
         except RuntimeError as error:
-            raise _refused(error) from error
+            raise _refused(order, error) from error
         return OpenVINOSession(order, compiled, asked)
 
 
@@ -93,9 +93,9 @@ def _ports(ports: list[Any], wanted: Mapping[str, str]) -> dict[str, Any]:
     return result
 
 
-def _refused(error: Exception) -> Exception:
+def _refused(order: RunJob, error: Exception) -> Exception:
     found = re.findall(MISSING, str(error))
     ops = [op.strip() for match in found for op in match.split(",")]
     if re.search(r"[Ww]rong value|property key", str(error)):
         return fault("KP303", f"{NAME} refuses a setting: {telling_line(error)}", "Correct the value of the target's setting.")
-    return op_missing(NAME, ops, error) if ops else load_refused(NAME, error)
+    return op_missing(NAME, ops, error, order.op_layers) if ops else load_refused(NAME, error)

@@ -168,15 +168,22 @@ def load_refused(runtime: str, error: BaseException) -> StageError:
     )
 
 
-def op_missing(runtime: str, ops: Iterable[str], error: BaseException) -> StageError:
-    """The artifact needs ops that the runtime doesn't have."""
+def with_layers(ops: Iterable[str], layers: Mapping[str, Sequence[str]]) -> str:
+    """Op names, each with the layers that it comes from where that is known: ``LookupTableFindV2 (layer tv)``."""
+    return ", ".join(f"{op} (layer {', '.join(layers[op])})" if layers.get(op) else op for op in ops)
+
+
+def op_missing(runtime: str, ops: Iterable[str], error: BaseException, layers: Mapping[str, Sequence[str]]) -> StageError:
+    """The artifact needs ops that the runtime doesn't have; ``layers`` as in `Artifact.op_layers`."""
     names = sorted(set(ops))
+    places = [place for name in names for place in layers.get(name, ())]
     return fault(
         "KP202",
-        f"{runtime} has no op {', '.join(names)}, which the artifact needs.",
+        f"{runtime} has no op {with_layers(names, layers)}, which the artifact needs.",
         "Replace the layer that needs it by one made of the runtime's own ops, or take the target out of the contract.",
-        place=names[0],
+        place=places[0] if places else names[0],
         ops=names,
+        layers=places,
         message=telling_line(error),
     )
 

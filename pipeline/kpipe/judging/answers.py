@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kpipe.evidence import Ending
 from kpipe_stages.codec import decode
 from kpipe_stages.decisions import Decision, decide_rows
+from kpipe_stages.digest import digest
 from kpipe_stages.protocol import RunResult
 from kpipe_stages.rows import Rows
 
@@ -26,6 +27,8 @@ class Answers:
 
     result: RunResult
     folder: Path
+    _held: set[str] = field(default_factory=set, compare=False)
+    """Modes whose files are known to be the worker's."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -41,9 +44,21 @@ class Answers:
 
         Raises:
             OSError: its files are gone.
-            ValueError: they contradict one another.
+            ValueError: they contradict one another, or aren't the ones that the worker wrote.
         """
+        self._hold(mode)
         return Rows(self.folder / "outputs" / mode / str(self.outputs.index(output)))
+
+    def _hold(self, mode: str) -> None:
+        """See, once for each mode, that its files are what the worker left: another target's would be judged as well."""
+        if mode in self._held:
+            return
+        folder = self.folder / "outputs" / mode
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder} is gone")
+        if (found := digest(folder)) != (known := self.result.digests.get(mode)):
+            raise ValueError(f"the outputs in {folder} were altered: SHA-256 {known or 'none known'}, now {found}")
+        self._held.add(mode)
 
     def batched(self, mode: str, output: str) -> bool:
         """Whether the output has a row for each input in that mode."""

@@ -88,6 +88,7 @@ class Artifacts:
                     str(self.shop.folder.artifacts),
                     parameters=self.parameters,
                     repairs=saved_model.repairs,
+                    op_layers=saved_model.op_layers,
                 )
                 stage = await self.shop.in_turn(self.shop.order("export_openvino", "export_openvino", job))
                 if stage.result is not None and stage.result.data:

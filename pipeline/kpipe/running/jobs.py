@@ -142,4 +142,5 @@ def run_job(
         fixed_batch=artifact.batch,
         sha256=artifact.sha256,
         companions=artifact.companions,
+        op_layers=artifact.op_layers,
     )

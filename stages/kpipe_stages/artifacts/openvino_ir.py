@@ -1,4 +1,4 @@
-"""OpenVINO IR (``.xml`` and ``.bin``): converted from the SavedModel, weights kept in float32."""
+"""OpenVINO IR (``.xml`` and ``.bin``, or an ``.onnx`` file that was handed in): converted from the SavedModel, weights kept in float32."""
 
 from __future__ import annotations
 
@@ -83,8 +83,7 @@ def read(path: Path, known: Collection[str] = ()) -> Opened:
     """
     import openvino
 
-    if not path.with_suffix(".bin").is_file():
-        raise _unreadable(path, f"has no {path.with_suffix('.bin').name} beside it")
+    companions = _companions(path)
     try:
         model = openvino.Core().read_model(str(path))
     except RuntimeError as error:
@@ -96,7 +95,21 @@ def read(path: Path, known: Collection[str] = ()) -> Opened:
     numbers = sum(math.prod(node.get_output_shape(0)) for node in constants)
     size = sum(int(node.get_byte_size()) for node in constants)
     signature = Signature(inputs=_specs(model.inputs, known), outputs=_specs(model.outputs, known))
-    return Opened(signature, dict(sorted(ops.items())), foreign, numbers, size, (path.with_suffix(".bin"),))
+    return Opened(signature, dict(sorted(ops.items())), foreign, numbers, size, companions)
+
+
+def _companions(path: Path) -> tuple[Path, ...]:
+    """The files that OpenVINO reads besides: the weights of an IR, the external data of an ONNX file, which it takes as well."""
+    if path.suffix == ".onnx":
+        try:
+            from kpipe_stages.artifacts import onnx_model
+
+            return onnx_model.read(path).companions
+        except ImportError as error:
+            raise _unreadable(path, f"can't be searched for files that belong to it without the library onnx ({error})") from error
+    if not path.with_suffix(".bin").is_file():
+        raise _unreadable(path, f"has no {path.with_suffix('.bin').name} beside it")
+    return (path.with_suffix(".bin"),)
 
 
 def _all_nodes(model: Any) -> Iterator[Any]:

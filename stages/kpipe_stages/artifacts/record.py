@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from kpipe_stages.worker import Worker
 
 
+NAMED_LAYERS = 4
+"""As many layers an op's message names at most."""
+
+
 @dataclass(frozen=True)
 class Written:
     """An artifact on disk."""
@@ -78,6 +82,7 @@ def record(
         versions=written.versions,
         batch=opened.batch,
         companions=tuple(str(path) for path in opened.companions),
+        op_layers={op: tuple(places[:NAMED_LAYERS]) for op, places in traced.op_layers.items() if op in opened.ops} if traced is not None else {},
     )
     return artifact, seen
 

@@ -8,6 +8,7 @@ import math
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.artifacts.inventory import identifiers
@@ -63,9 +64,18 @@ class Trace:
         """Every op type in it."""
         return {op for op, _ in self.nodes()}
 
+    @cached_property
+    def op_layers(self) -> dict[str, list[str]]:
+        """Op type to the layers that it comes from, once each."""
+        found: dict[str, dict[str, None]] = {}
+        for op, name in self.nodes():
+            if place := self.layer_of(name):
+                found.setdefault(op, {})[place] = None
+        return {op: list(places) for op, places in found.items()}
+
     def places_of(self, op: str) -> list[str]:
         """Layers that an op type comes from, once each."""
-        return list(dict.fromkeys(place for kind, name in self.nodes() if kind == op and (place := self.layer_of(name))))
+        return self.op_layers.get(op, [])
 
     def layer_of(self, path: str) -> str:
         """The innermost layer named in an op's path; empty for an op of the model's own ``call`` or of ``keras.ops`` in a functional model."""
