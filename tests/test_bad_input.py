@@ -115,7 +115,7 @@ def test_a_file_that_is_no_model(here: Path, make: object, code: str, word: str)
     assert word.lower() in message.lower()
     assert {name: digest for name, digest in contents(here).items() if not name.startswith("out")} == before
     assert (here / "out" / "report.html").is_file()
-    assert {p.name for p in (here / "out" / "stages").iterdir()} <= {"inspect", "home", "cache"}
+    assert {p.name for p in (here / "out" / "stages").iterdir()} <= {"inspect", "home", "cache", "fork_server"}
 
 
 def test_a_file_that_is_no_model_is_refused_by_inspect_and_init_too(here: Path) -> None:
@@ -263,7 +263,7 @@ def judged(here: Path, golden: Path, *words: str) -> str:
     contract = digits_contract(here, TARGET, golden=golden)
     answer = command("validate", MODEL, "--contract", contract, "--out", "out", folder=here)
     message = said(answer, 1, "FAIL", *words)
-    assert {p.name for p in (here / "out" / "stages").iterdir()} <= {"inspect", "prepare", "home", "cache"}
+    assert {p.name for p in (here / "out" / "stages").iterdir()} <= {"inspect", "prepare", "home", "cache", "fork_server"}
     return message
 
 

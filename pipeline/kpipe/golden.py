@@ -78,13 +78,16 @@ class GoldenSet:
     """All of them."""
 
     kind: str
-    """``raw``, ``arrays`` or ``synthetic``."""
+    """``raw``, ``arrays`` or ``synthetic``; ``none`` where a run was refused before it had any."""
     path: str
     """Where it lies, absolute."""
     shown: str
     """Where it lies, as the user or the contract named it."""
     manifest_sha256: str
     inputs: tuple[GoldenInput, ...]
+
+
+NO_GOLDEN_SET = GoldenSet(kind="none", path="", shown="", manifest_sha256="", inputs=())
 
 
 def load_golden_folder(folder: Path, input_names: tuple[str, ...], shown: str = "") -> GoldenSet:

@@ -243,7 +243,7 @@ class GoldenSummary:
     """What the inputs are and what they can prove."""
 
     kind: str
-    """``raw``, ``arrays`` (already preprocessed) or ``synthetic``."""
+    """``raw``, ``arrays`` (already preprocessed), ``synthetic``, or ``none`` where the run was refused before it had any."""
     path: str
     manifest_sha256: str
     count: int

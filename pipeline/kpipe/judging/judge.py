@@ -72,7 +72,7 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
     findings += [*_evidence_findings(contract, evidence, reference, spec, inferred=inferred), *_claim(contract, evidence, judged)]
     findings = _ranked(findings)
     targets = tuple(j.record for j in judged)
-    verdict, headline = reach(findings, targets, synthetic=evidence.golden.kind == "synthetic", incomplete=evidence.incomplete)
+    verdict, headline = reach(findings, targets, synthetic=evidence.golden.kind in {"synthetic", "none"}, incomplete=evidence.incomplete)
     return RunRecord(
         schema_version=SCHEMA_VERSION,
         run_id=evidence.run_id,
@@ -194,7 +194,7 @@ def _evidence_findings(
         findings.append(
             finding("KP606", "There is no contract: inputs and targets were inferred from the model and from what is installed.", place="contract")
         )
-    if golden.kind == "synthetic" and _was_prepared(evidence):
+    if golden.kind == "synthetic":
         findings.append(finding("KP601", f"No golden set: {len(golden.inputs)} seeded random inputs were used.", place="golden"))
     if golden.kind == "arrays":
         findings.append(
@@ -215,11 +215,6 @@ def _evidence_findings(
     if reference is not None and spec is not None:
         findings += _coverage(spec, reference.decisions)
     return findings
-
-
-def _was_prepared(evidence: Evidence) -> bool:
-    """Whether inputs were ever made: a run that was refused before has none, and nothing to say of them."""
-    return any(stage.name == "prepare" for stage in evidence.stages)
 
 
 def _promised(contract: Contract, golden: GoldenSet) -> str:
@@ -271,7 +266,7 @@ def _ranked(findings: list[Finding]) -> list[Finding]:
 def _caveats(evidence: Evidence, spec: DecisionSpec | None, targets: tuple[TargetRecord, ...]) -> tuple[str, ...]:
     """What the verdict does not prove."""
     caveats = []
-    if evidence.golden.kind == "synthetic" and _was_prepared(evidence):
+    if evidence.golden.kind == "synthetic":
         caveats.append("Synthetic inputs: numbers were compared, nothing is known of decisions on real data.")
     if evidence.golden.kind == "arrays":
         caveats.append("Preprocessing was not checked: the golden inputs are arrays that were already preprocessed.")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kpipe.contract import Contract, TargetTable, check_names
 from kpipe.errors import KpipeError
 from kpipe.evidence import EVIDENCE_VERSION, Ending, Evidence, TargetEvidence, TargetPlan
-from kpipe.golden import GoldenSet, array_golden_set, sha256_of
+from kpipe.golden import NO_GOLDEN_SET, GoldenSet, array_golden_set, sha256_of
 from kpipe.infer import decision_spec
 from kpipe.preparation import prepared
 from kpipe.running import jobs, system
@@ -253,7 +253,6 @@ class Validation:
 
     def evidence(self, environment: Any) -> Evidence:
         """All that is known now."""
-        golden = self.golden or array_golden_set(Path(SYNTHETIC), {"none": ((1,), "float32")}, "", kind="synthetic")
         return Evidence(
             version=EVIDENCE_VERSION,
             run_id=self.shop.folder.path.name,
@@ -265,7 +264,7 @@ class Validation:
             contract_source=self.resolved.loaded.source,
             contract_sha256=self.resolved.loaded.sha256,
             contract_folder=str(self.resolved.loaded.folder),
-            golden=golden,
+            golden=self.golden or NO_GOLDEN_SET,
             refusals=tuple(self.refusals),
             reference=self.reference,
             targets=tuple(
