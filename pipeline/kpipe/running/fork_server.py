@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -54,15 +55,31 @@ class Process(Protocol):
 class Forked:
     """A worker that the server has forked."""
 
-    def __init__(self, pid: int, stdin: Input, stdout: asyncio.StreamReader, code: asyncio.Future[int]) -> None:
+    def __init__(
+        self, pid: int, code: asyncio.Future[int], stdin: asyncio.WriteTransport, stdout: asyncio.StreamReader, reading: asyncio.ReadTransport
+    ) -> None:
         self.pid = pid
         self.stdin = stdin
         self.stdout = stdout
+        self._reading = reading
         self._code = code
 
     async def wait(self) -> int:
         """The exit code, from the server; once that has gone, `LOST` as soon as the process has ended."""
         return await asyncio.shield(self._code)
+
+    def close(self) -> None:
+        """Let go of its pipes: nobody listens any more."""
+        self.stdin.close()
+        self._reading.close()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A fork that was asked for."""
+
+    pid: asyncio.Future[int]
+    code: asyncio.Future[int]
 
 
 class ForkServer:
@@ -77,8 +94,7 @@ class ForkServer:
         self._starting: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._pids: dict[str, asyncio.Future[int]] = {}
-        self._codes: dict[str, tuple[int, asyncio.Future[int]]] = {}
+        self._asked: dict[str, _Asked] = {}
 
     @staticmethod
     def possible() -> bool:
@@ -150,25 +166,23 @@ class ForkServer:
         if self._channel is None or not self._ready.done() or not self._ready.result():
             raise OSError("the fork server is not there")
         loop = asyncio.get_running_loop()
-        name = uuid.uuid4().hex
-        pid: asyncio.Future[int] = loop.create_future()
-        self._pids[name] = pid
+        name, asked = uuid.uuid4().hex, _Asked(loop.create_future(), loop.create_future())
         commands, give = os.pipe()
         take, events = os.pipe()
+        stdout = asyncio.StreamReader(limit=2**26)
+        reading, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(take, "rb", 0))
+        stdin, _ = await loop.connect_write_pipe(asyncio.Protocol, os.fdopen(give, "wb", 0))
         try:
-            order = json.dumps({"id": name, "stage": stage, "job": str(job)}).encode()
-            socket.send_fds(self._channel, [order], [commands, events, log])
-        except BaseException:
-            os.close(give)
-            os.close(take)
+            self._asked[name] = asked
+            socket.send_fds(self._channel, [json.dumps({"id": name, "stage": stage, "job": str(job)}).encode()], [commands, events, log])
+            return Forked(await asked.pid, asked.code, stdin, stdout, reading)
+        except BaseException:  # a worker that the server forked all the same ends with its stdin
+            stdin.close()
+            reading.close()
             raise
         finally:
             os.close(commands)
             os.close(events)
-        stdout = asyncio.StreamReader(limit=2**26)
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(take, "rb", 0))
-        stdin, _ = await loop.connect_write_pipe(asyncio.Protocol, os.fdopen(give, "wb", 0))
-        return Forked(await pid, stdin, stdout, self._codes[name][1])
 
     async def _read(self) -> None:
         """Answers, until the server ends."""
@@ -185,20 +199,20 @@ class ForkServer:
         if "ready" in facts:
             self._settle(there=True)
         elif "pid" in facts:
-            self._codes[facts["id"]] = (facts["pid"], asyncio.get_running_loop().create_future())
-            self._pids.pop(facts["id"]).set_result(facts["pid"])
+            self._asked[facts["id"]].pid.set_result(facts["pid"])
         else:
-            self._codes.pop(facts["id"])[1].set_result(facts["code"])
+            self._asked.pop(facts["id"]).code.set_result(facts["code"])
 
     async def _lost(self) -> None:
         """The server has gone: nobody may wait for it. Workers that are alive work on; their exit codes are lost."""
         self._settle(there=False)
-        for pid in self._pids.values():
-            pid.set_exception(OSError("the fork server ended"))
-        self._pids.clear()
-        for number, code in self._codes.values():
-            await _ended(number)
-            code.set_result(LOST)
+        for asked in self._asked.values():
+            if not asked.pid.done():
+                asked.pid.set_exception(OSError("the fork server ended"))
+        for asked in self._asked.values():
+            if asked.pid.exception() is None:
+                await _ended(asked.pid.result())
+                asked.code.set_result(LOST)
 
     async def close(self) -> None:
         """End the server; its workers are their keepers' business."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.evidence import Ending, StageEvidence
-from kpipe.running.fork_server import ForkServer, Process
+from kpipe.running.fork_server import Forked, ForkServer, Process
 from kpipe.text import first_line
 from kpipe_stages.catalog import FORKED
 from kpipe_stages.codec import CodecError, encode, read_json, write_json
@@ -355,6 +355,8 @@ class WorkerProcess:
     async def _gone(self) -> None:
         if self._reader is not None:  # a listener's exception has been raised where the stage was waited for
             await self._let_go(self._reader)
+        if isinstance(self._process, Forked):
+            self._process.close()
         self._working(active=False)
         self._launcher.alive.pop(self.order.name, None)
 
