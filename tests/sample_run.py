@@ -126,6 +126,7 @@ class Bench:
     count: int = len(SCORES)
     golden_changes: dict[int, dict[str, Any]] = field(default_factory=dict)
     reference: Answers | None = field(default_factory=answers)
+    truth: Answers | None = None
     targets: dict[str, Answers | None] = field(default_factory=lambda: {"litert": answers()})
     replaced: dict[str, StageEvidence | None] = field(default_factory=dict)
     """Stage name to the evidence that stands instead, or None for a stage that never was."""
@@ -189,6 +190,7 @@ class Bench:
             "prepare": stage("prepare", result("prepare", prepared(self.count))),
             "export": stage("export", result("export", ExportResult(SIGNATURE, (), {"trace": 1.0}))),
             "reference": self._ran("reference", self.reference),
+            "truth": self._ran("truth", self.truth),
         }
         for plan in plans:
             if plan.absent is None:

@@ -547,6 +547,27 @@ _ROWS = (
         "No golden input has an approved decision, so nobody holds the reference itself to anything.",
         "Add expected decisions to the manifest.",
     ),
+    Code(
+        "KP617",
+        W,
+        "No noise floor",
+        "The model could not be run in float64, so tolerances are the defaults of the precision class instead of derived ones.",
+        "Mend what the message names, or state atol and rtol.",
+    ),
+    Code(
+        "KP618",
+        W,
+        "Float64 run is partial",
+        "Part of the model kept a smaller dtype in the float64 run, so rounding there is missing from the noise floor.",
+        "Give the layer a dtype policy that it follows, or state atol and rtol for its output.",
+    ),
+    Code(
+        "KP619",
+        W,
+        "Noise floor too high",
+        "The reference differs from the candidate in float64 by more than rounding explains; the default tolerance stands.",
+        "Compare the model on its own backend with TensorFlow, layer by layer.",
+    ),
 )
 
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}

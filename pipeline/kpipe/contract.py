@@ -108,7 +108,7 @@ class ToleranceTable(Table):
 class AgreementTable(Table):
     """``[agreement]``: how far a target may be from the reference."""
 
-    tolerance: Literal["default"] | ToleranceTable = "default"
+    tolerance: Literal["default", "auto"] | ToleranceTable = "default"
     max_flips: Annotated[int, Field(ge=0)] = 0
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     prove_flip_rate: Annotated[float, Field(gt=0, lt=1)] | None = None

@@ -42,14 +42,43 @@ class CellCounts:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """``|target - reference| <= atol * scale + rtol * |reference|``, scale being the output's largest magnitude on that input."""
+    """``|target - reference| <= atol * scale + rtol * |reference|``; ``unit`` says what the scale is."""
 
     rtol: float
     atol: float
     source: str
-    """``contract``, or the precision class whose default it is."""
+    """``contract``, the precision class whose default it is, or how it was derived."""
     numeric: bool = True
     """False where only decisions are judged."""
+    unit: str = "scale"
+    """``scale``: the output's largest magnitude on that input. ``floor``: the model's noise floor on that input."""
+
+
+@dataclass(frozen=True)
+class FloorRecord:
+    """The noise floor of one output: how far the reference is from the candidate in float64."""
+
+    output: str
+    typical: float
+    """Median over the golden inputs, output units."""
+    largest: float
+    smallest_allowed: float
+    """The smallest floor that a tolerance multiplies, over the inputs: never zero, whatever luck the rounding had."""
+    scale: float
+    """Largest magnitude of the output on any input."""
+    used: bool
+    """False where the floor was too high to be rounding, and the default tolerance stands."""
+
+
+@dataclass(frozen=True)
+class TruthRecord:
+    """The float64 run."""
+
+    kept: dict[str, str]
+    """Layer that kept its own dtype, and why."""
+    computes_in_less: dict[str, tuple[str, ...]]
+    """Layer (empty for an op outside any) to the dtypes below float64 that it computes in all the same."""
+    floors: tuple[FloorRecord, ...]
 
 
 @dataclass(frozen=True)
@@ -333,3 +362,5 @@ class RunRecord:
     flips: tuple[Flip, ...]
     stages: tuple[StageRecord, ...]
     environment: Environment
+    truth: TruthRecord | None = None
+    """The float64 run, where tolerances are derived from it."""

@@ -148,7 +148,7 @@ def _against_reference(question: Question, mode: str, output: str) -> list[RowDr
     same = not question.answers.batched(mode, output)
     known = reference.rows(mode if same and reference.has(mode) else ALONE, output)
     accepted = frozenset({known.dtype, question.dtypes.get(output, known.dtype)})
-    return compare(known, question.answers.rows(mode, output), question.tolerances[output], accepted)
+    return compare(known, question.answers.rows(mode, output), question.tolerances[output], accepted, question.reference.widths(output))
 
 
 def _against_alone(question: Question, mode: str, output: str) -> list[RowDrift]:
@@ -156,7 +156,8 @@ def _against_alone(question: Question, mode: str, output: str) -> list[RowDrift]
     if mode == ALONE or not answers.has(ALONE) or not (answers.batched(mode, output) and answers.batched(ALONE, output)):
         return []
     alone = answers.rows(ALONE, output)
-    return compare(alone, answers.rows(mode, output), question.tolerances[output], frozenset({alone.dtype}))
+    widths = question.reference.widths(output)
+    return compare(alone, answers.rows(mode, output), question.tolerances[output], frozenset({alone.dtype}), widths)
 
 
 def _all_flips(question: Question, cells: Cells) -> dict[tuple[str, str], frozenset[int]]:

@@ -1,7 +1,7 @@
 """Numbers of a target against numbers of the reference, row by row. Pure, over saved outputs.
 
 Per row (one output of one golden input): ``|target - reference| <= atol * scale + rtol * |reference|`` elementwise, where ``scale`` is the
-largest finite magnitude of the reference's output on that input. NaN and infinities have to be the same on both sides. Integers, booleans
+largest finite magnitude of the reference's output on that input, or the row's noise floor (`kpipe.judging.floor`). NaN and infinities have to be the same on both sides. Integers, booleans
 and strings have to be equal. A row that can't be compared has failed, never vanished.
 """
 
@@ -64,7 +64,7 @@ def kind_of(dtype: str) -> str:
     return "float" if "float" in dtype else "integer"
 
 
-def compare(reference: Rows, target: Rows, tolerance: Tolerance, accepted_dtypes: frozenset[str]) -> list[RowDrift]:
+def compare(reference: Rows, target: Rows, tolerance: Tolerance, accepted_dtypes: frozenset[str], widths: Array | None = None) -> list[RowDrift]:
     """Compare two outputs, row for row.
 
     Args:
@@ -72,13 +72,17 @@ def compare(reference: Rows, target: Rows, tolerance: Tolerance, accepted_dtypes
         target: the target's rows.
         tolerance: what is allowed where both are floating point.
         accepted_dtypes: the dtypes that the target's output may have.
+        widths: the noise floor of each row, in output units; what ``tolerance.atol`` multiplies where its unit is the floor.
 
     Returns:
         One `RowDrift` per row, in order.
 
     Raises:
-        ValueError: the two differ in their number of rows.
+        ValueError: the two differ in their number of rows, or the tolerance is in floors and there are none.
     """
+    if tolerance.unit == "floor" and (widths is None or len(widths) != len(reference)):
+        raise ValueError(f"the tolerance is a multiple of the noise floor, which is not known for all {len(reference)} rows")
+    own = widths if tolerance.unit == "floor" else None
     if len(reference) != len(target):
         raise ValueError(f"{len(target)} rows against {len(reference)} of the reference")
     if target.dtype not in accepted_dtypes or kind_of(target.dtype) != kind_of(reference.dtype):
@@ -90,10 +94,10 @@ def compare(reference: Rows, target: Rows, tolerance: Tolerance, accepted_dtypes
         if any(reference.shape(i) != target.shape(i) for i in indices) or len({reference.shape(i) for i in indices}) != 1:
             for i in indices:
                 drifts += (
-                    _rows(reference, target, i, i + 1, tolerance, exact) if reference.shape(i) == target.shape(i) else [_whole(i, Problem.SHAPE)]
+                    _rows(reference, target, i, i + 1, tolerance, exact, own) if reference.shape(i) == target.shape(i) else [_whole(i, Problem.SHAPE)]
                 )
         else:
-            drifts += _rows(reference, target, start, stop, tolerance, exact)
+            drifts += _rows(reference, target, start, stop, tolerance, exact, own)
     return drifts
 
 
@@ -111,7 +115,7 @@ def _whole(index: int, problem: Problem) -> RowDrift:
     return RowDrift(index, problem, math.nan, math.nan, math.nan, math.nan, math.nan, math.inf, (), (math.nan, math.nan))
 
 
-def _rows(reference: Rows, target: Rows, start: int, stop: int, tolerance: Tolerance, exact: bool) -> list[RowDrift]:
+def _rows(reference: Rows, target: Rows, start: int, stop: int, tolerance: Tolerance, exact: bool, widths: Array | None) -> list[RowDrift]:
     shape = reference.shape(start)
     if math.prod(shape) == 0:
         return [RowDrift(i, Problem.NONE, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, (), (math.nan, math.nan)) for i in range(start, stop)]
@@ -119,7 +123,7 @@ def _rows(reference: Rows, target: Rows, start: int, stop: int, tolerance: Toler
     right = np.stack([target[i].ravel() for i in range(start, stop)])
     if exact:
         return _exact_rows(left, right, shape, start)
-    return _float_rows(left.astype(np.float64), right.astype(np.float64), shape, start, tolerance)
+    return _float_rows(left.astype(np.float64), right.astype(np.float64), shape, start, tolerance, None if widths is None else widths[start:stop])
 
 
 def _exact_rows(left: Array, right: Array, shape: tuple[int, ...], start: int) -> list[RowDrift]:
@@ -150,14 +154,14 @@ def _exact_rows(left: Array, right: Array, shape: tuple[int, ...], start: int) -
 
 
 @np.errstate(over="ignore", under="ignore")  # float64 outputs near its ends: what overflows is infinite, and fails
-def _float_rows(left: Array, right: Array, shape: tuple[int, ...], start: int, tolerance: Tolerance) -> list[RowDrift]:
+def _float_rows(left: Array, right: Array, shape: tuple[int, ...], start: int, tolerance: Tolerance, widths: Array | None) -> list[RowDrift]:
     finite = np.isfinite(left) & np.isfinite(right)
     same_special = (np.isnan(left) & np.isnan(right)) | (np.isinf(left) & (left == right))
     mismatch = ~(finite | same_special)
     a, b = np.where(finite, left, 0.0), np.where(finite, right, 0.0)
     gap = np.abs(a - b)
     scale = np.where(np.isfinite(left), np.abs(left), 0.0).max(axis=1)
-    allowed = tolerance.atol * scale[:, None] + tolerance.rtol * np.abs(a)
+    allowed = tolerance.atol * (scale if widths is None else widths)[:, None] + tolerance.rtol * np.abs(a)
     factor = _ratio(gap, allowed)
     single = np.finfo(np.float32)
     ulp = gap / np.spacing(np.clip(np.abs(a), single.tiny, single.max / 2).astype(np.float32)).astype(np.float64)

@@ -11,11 +11,13 @@ from kpipe.findings import Severity
 from kpipe.infer import decision_record, decision_spec
 from kpipe.judging.answers import open_answers
 from kpipe.judging.claims import excludes, flip_rate_bound, needed_inputs, sampled_ids
+from kpipe.judging.floor import Floor
 from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.reference import Reference, judge_reference
 from kpipe.judging.stages import stage_findings
 from kpipe.judging.target import Judged, Scene, judge_target
-from kpipe.judging.tolerance import precision_class, tolerance_for
+from kpipe.judging.tolerance import derived_tolerance, precision_class, tolerance_for
+from kpipe.judging.truth import TRUTH_STAGE, judge_truth
 from kpipe.judging.verdict import failing, reach
 from kpipe.record import (
     SCHEMA_VERSION,
@@ -87,6 +89,7 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
         decision=decision_record(spec, inferred=inferred),
         reference=_reference_record(evidence, stages, reference, reference_findings),
         targets=targets,
+        truth=reference.truth if reference else None,
         findings=tuple(findings),
         flips=tuple(flip for j in judged for flip in j.flips),
         stages=tuple(_stage_record(stage, evidence) for stage in evidence.stages),
@@ -175,9 +178,16 @@ def _reference(
     if answers is None:
         return None, findings
     precision = precision_class(dtypes, "", "f32")
-    tolerances = {output: tolerance_for(output, precision, contract.agreement, None) for output in answers.outputs}
+    floors, truth = dict[str, Floor](), None
+    if contract.agreement.tolerance == "auto":
+        floors, truth, more = judge_truth(run, evidence, stages.get(TRUTH_STAGE), answers, precision)
+        findings += more
+    tolerances = {
+        output: tolerance_for(output, precision, contract.agreement, None, derived_tolerance(output, precision, precision, floors))
+        for output in answers.outputs
+    }
     try:
-        reference = judge_reference(answers, spec, evidence.golden.inputs, tolerances)
+        reference = replace(judge_reference(answers, spec, evidence.golden.inputs, tolerances, floors), truth=truth)
     except (OSError, ValueError, LookupError) as error:  # outputs that went away, were cut short or lack rows: there is nothing to compare with
         cause = f"The reference's outputs can't be read back: {error}"
         return None, [*findings, finding("KP314", cause, target="reference", place=REFERENCE_STAGE)]

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kpipe.findings import Finding
 from kpipe.judging.answers import ALONE, Answers
 from kpipe.judging.compare import Problem, compare, kind_of
+from kpipe.judging.floor import Floor
 from kpipe.judging.grade import finding
 from kpipe.judging.ties import TIE_ULPS
+from kpipe.judging.tolerance import relative_noise
+from kpipe.record import TruthRecord
 from kpipe_stages.decisions import UNDECIDED, Decision, DecisionError
 from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
     from kpipe.golden import GoldenInput
     from kpipe.record import Tolerance
+
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,16 @@ class Reference:
     decision: DecisionSpec | None
     decisions: tuple[Decision, ...] = ()
     findings: tuple[Finding, ...] = field(default=())
+    floors: Mapping[str, Floor] = field(default_factory=dict)
+    """Output to its noise floor; empty where there was no float64 run."""
+
+    truth: TruthRecord | None = None
+    """What the float64 run came to."""
+
+    def widths(self, output: str) -> Array | None:
+        """The noise floor of each input, in units of the output; None where it isn't known."""
+        floor = self.floors.get(output)
+        return floor.widths if floor is not None else None
 
     def tied(self, index: int) -> bool:
         """Whether the reference's own scores leave the decision open, to float32 resolution."""
@@ -37,11 +54,17 @@ class Reference:
         return decision.tied or decision.margin <= TIE_ULPS * 2.0**-23 * scale
 
 
-def judge_reference(answers: Answers, spec: DecisionSpec | None, inputs: tuple[GoldenInput, ...], tolerances: dict[str, Tolerance]) -> Reference:
+def judge_reference(
+    answers: Answers,
+    spec: DecisionSpec | None,
+    inputs: tuple[GoldenInput, ...],
+    tolerances: dict[str, Tolerance],
+    floors: Mapping[str, Floor],
+) -> Reference:
     """Check the reference against itself and against what was approved."""
     findings = [
         *_repeatable(answers, tolerances),
-        *_batch_invariant(answers, inputs, tolerances),
+        *_batch_invariant(answers, inputs, tolerances, floors),
         *_numbers(answers, inputs),
         *_company(answers, inputs),
     ]
@@ -56,10 +79,10 @@ def judge_reference(answers: Answers, spec: DecisionSpec | None, inputs: tuple[G
         except DecisionError as error:
             findings.append(finding("KP608", str(error), target="reference", place=spec.output))
             spec = None
-    reference = Reference(answers, spec, decisions)
+    reference = Reference(answers, spec, decisions, floors=floors)
     if spec is not None:
         findings += [*_approved(reference, inputs), *_ties(reference, inputs)]
-    return Reference(answers, spec, decisions, tuple(findings))
+    return Reference(answers, spec, decisions, tuple(findings), floors)
 
 
 def magnitude(answers: Answers) -> float:
@@ -80,7 +103,7 @@ def _repeatable(answers: Answers, tolerances: dict[str, Tolerance]) -> list[Find
         findings.append(
             finding("KP314", "The reference was not run twice, so whether it repeats itself is not known.", target="reference", place="repeat")
         )
-    allowed = max((t.atol + t.rtol for t in tolerances.values()), default=0.0) * magnitude(answers)
+    allowed = max((relative_noise(t) for t in tolerances.values()), default=0.0) * magnitude(answers)
     if result.repeats_equal is False and not result.repeat_difference <= allowed:  # threads may sum in another order; randomness moves more
         cause = f"The reference gave two answers to the same input; they differ by up to {result.repeat_difference:.3g}."
         findings.append(finding("KP409", cause, target="reference", difference=result.repeat_difference))
@@ -90,7 +113,9 @@ def _repeatable(answers: Answers, tolerances: dict[str, Tolerance]) -> list[Find
     return findings
 
 
-def _batch_invariant(answers: Answers, inputs: tuple[GoldenInput, ...], tolerances: dict[str, Tolerance]) -> list[Finding]:
+def _batch_invariant(
+    answers: Answers, inputs: tuple[GoldenInput, ...], tolerances: dict[str, Tolerance], floors: Mapping[str, Floor]
+) -> list[Finding]:
     findings = [
         finding("KP313", f"The reference can't run in mode '{mode}': {message}", target="reference", place=mode)
         for mode, message in answers.result.failed.items()
@@ -100,7 +125,9 @@ def _batch_invariant(answers: Answers, inputs: tuple[GoldenInput, ...], toleranc
             if mode == ALONE or not (answers.batched(mode, output) and answers.batched(ALONE, output)):
                 continue
             alone = answers.rows(ALONE, output)
-            drifts = compare(alone, answers.rows(mode, output), tolerances[output], frozenset({alone.dtype}))
+            drifts = compare(
+                alone, answers.rows(mode, output), tolerances[output], frozenset({alone.dtype}), floors[output].widths if output in floors else None
+            )
             if bad := [d for d in drifts if d.problem is not Problem.NONE]:
                 worst = max(bad, key=lambda d: d.factor)
                 cause = f"The reference answers {len(bad)} of {len(drifts)} inputs otherwise in {mode} than alone, by up to {worst.max_abs:.3g} in '{output}' (input {inputs[worst.index].id})."

@@ -21,7 +21,7 @@ from kpipe.judging.reference import Reference, magnitude
 from kpipe.judging.stages import stage_findings, timing_findings
 from kpipe.judging.ties import breaks_tie
 from kpipe.judging.times import check_limits, summarise
-from kpipe.judging.tolerance import COARSER, precision_class, tolerance_for
+from kpipe.judging.tolerance import COARSER, derived_tolerance, precision_class, relative_noise, tolerance_for
 from kpipe.judging.verdict import failing, unchecking
 from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, TargetRecord
 from kpipe_stages.catalog import RUNTIMES
@@ -189,7 +189,13 @@ def _tolerances(bench: _Bench, answers: Answers, reference: Reference) -> dict[s
     precision = precision_class(
         bench.scene.model_dtypes | ({asked} if asked else set()), answers.result.effective_precision, "f32" if asked else "default"
     )
-    return {output: tolerance_for(output, precision, bench.scene.contract.agreement, bench.table) for output in reference.answers.outputs}
+    model = precision_class(bench.scene.model_dtypes, "", "f32")
+    return {
+        output: tolerance_for(
+            output, precision, bench.scene.contract.agreement, bench.table, derived_tolerance(output, precision, model, reference.floors)
+        )
+        for output in reference.answers.outputs
+    }
 
 
 def _preprocessing(bench: _Bench) -> None:
@@ -363,7 +369,7 @@ def _noise(bench: _Bench) -> float:
     assert bench.scene.reference is not None
     precision = precision_class(bench.scene.model_dtypes, "", "f32")
     tolerances = (tolerance_for(o, precision, bench.scene.contract.agreement, bench.table) for o in bench.scene.reference.answers.outputs)
-    return max((t.atol + t.rtol for t in tolerances), default=0.0)
+    return max((relative_noise(t) for t in tolerances), default=0.0)
 
 
 def _load(bench: _Bench, result: RunResult | None, stage: StageEvidence | None) -> LoadRecord | None:

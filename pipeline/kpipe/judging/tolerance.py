@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kpipe.judging.floor import Floor, K, ratio
 from kpipe.record import Tolerance
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kpipe.contract import AgreementTable, TargetTable, ToleranceTable
 
 DEFAULTS = {"float64": (1e-4, 1e-5), "float32": (1e-4, 1e-5), "float16": (1e-3, 1e-3), "bfloat16": (1e-2, 1e-2)}
@@ -33,16 +36,40 @@ def precision_class(model_dtypes: set[str], effective: str, asked: str) -> str:
     return max(classes, key=COARSER.index, default="float32")
 
 
-def tolerance_for(output: str, precision: str, agreement: AgreementTable, target: TargetTable | None) -> Tolerance:
-    """The tolerance of one output of one target; the most specific one of the contract wins."""
+def derived_tolerance(output: str, precision: str, model: str, floors: Mapping[str, Floor]) -> Tolerance | None:
+    """What ``tolerance = "auto"`` allows one output of a target of class ``precision``, for a model of class ``model``; None without a floor."""
+    if output not in floors:
+        return None
+    times = K * ratio(precision, model)
+    coarser = f" ({precision})" if times != K else ""
+    return Tolerance(rtol=0.0, atol=times, source=f"auto: {times:g} times the noise floor{coarser}", unit="floor")
+
+
+def tolerance_for(output: str, precision: str, agreement: AgreementTable, target: TargetTable | None, derived: Tolerance | None = None) -> Tolerance:
+    """The tolerance of one output of one target; the most specific one of the contract wins.
+
+    Args:
+        output: its name.
+        precision: the target's class, a key of `DEFAULTS`.
+        agreement: the contract's ``[agreement]``.
+        target: the contract's table of the target.
+        derived: what ``"auto"`` comes to for this output and class, None where the noise floor isn't known.
+    """
     tables: list[tuple[str, ToleranceTable | None]] = []
     if target is not None:
         tables += [(f"outputs.{output}", target.outputs.get(output)), ("tolerance", target.tolerance)]
     tables.append((f"agreement.outputs.{output}", agreement.outputs.get(output)))
-    if agreement.tolerance != "default":
+    if not isinstance(agreement.tolerance, str):
         tables.append(("agreement.tolerance", agreement.tolerance))
     for where, table in tables:
         if table is not None:
             return Tolerance(rtol=table.rtol, atol=table.atol, source=f"contract: {where}")
+    if agreement.tolerance == "auto" and derived is not None:
+        return derived
     rtol, atol = DEFAULTS[precision]
     return Tolerance(rtol=rtol, atol=atol, source=f"default for {precision}")
+
+
+def relative_noise(tolerance: Tolerance) -> float:
+    """How far two answers of one process to the same input may be apart, relative to the largest of them: threads may sum in another order."""
+    return sum(DEFAULTS["float32"]) if tolerance.unit == "floor" else tolerance.atol + tolerance.rtol

@@ -73,6 +73,10 @@ def timing_plan(contract: Contract, limits: LimitsTable, *, raw: bool) -> Timing
     return TimingPlan(calls=max(table.calls, model), end_to_end_calls=max(table.end_to_end_calls, whole) if raw else 0, max_seconds=table.max_seconds)
 
 
+TRUTH_RUNTIME = "tensorflow"
+"""Only there is float64 what it says: elsewhere Keras computes in float32 where dtypes meet."""
+
+
 @dataclass(frozen=True)
 class Common:
     """What the run jobs of all targets share."""
@@ -87,10 +91,10 @@ class Common:
     cache: str
 
 
-def _job(common: Common, plan: TargetPlan, prepared: PrepareResult, tensors: str) -> RunJob:
+def _job(common: Common, runtime: str, prepared: PrepareResult, tensors: str) -> RunJob:
     """The candidate itself on a Keras backend; what every other run job is made from."""
     return RunJob(
-        runtime=plan.runtime,
+        runtime=runtime,
         artifact=common.model,
         trust=common.trust,
         signature=None,
@@ -106,8 +110,14 @@ def _job(common: Common, plan: TargetPlan, prepared: PrepareResult, tensors: str
 
 def reference_job(common: Common, plan: TargetPlan, prepared: PrepareResult, tensors: str, *, forced: bool) -> RunJob:
     """The candidate on its own backend: twice, and with ``training`` unset where a layer is forced into training mode."""
-    job = _job(common, plan, prepared, tensors)
+    job = _job(common, plan.runtime, prepared, tensors)
     return replace(job, probe_training_unset=forced, repeat=REPEATS, timing=TimingPlan(calls=0, end_to_end_calls=0))
+
+
+def truth_job(common: Common, prepared: PrepareResult, tensors: str) -> RunJob:
+    """The candidate in float64 on TensorFlow, one by one, once."""
+    job = _job(common, TRUTH_RUNTIME, prepared, tensors)
+    return replace(job, batches=(), repeat=0, timing=TimingPlan(calls=0, end_to_end_calls=0))
 
 
 def run_job(
@@ -122,7 +132,7 @@ def run_job(
     """One target's work; ``artifact`` is None where it runs the ``.keras`` file itself."""
     raw = common.golden.kind == "raw"
     job = replace(
-        _job(common, plan, prepared, tensors),
+        _job(common, plan.runtime, prepared, tensors),
         settings=dict(plan.settings),
         chosen=dict(plan.chosen),
         probe_default=bool(plan.chosen),

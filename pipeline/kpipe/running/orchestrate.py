@@ -159,6 +159,8 @@ class Validation:
             forced = any(row.forced_training for row in inspected.layers)
             job = jobs.reference_job(common, self.reference, early, str(tensors), forced=forced)
             group.create_task(self.shop.in_turn(self.shop.order("reference", f"run_{self.reference.runtime}", job, plan=self.reference)))
+        if self.contract.agreement.tolerance == "auto":
+            group.create_task(self.shop.in_turn(self.shop.order("truth", "truth", jobs.truth_job(common, early, str(tensors)))))
         if any(RUNTIMES[plan.runtime].artifact == "openvino_ir" and not plan.provided for plan in runnable):
             self.artifacts.expect(("openvino_ir",))
             group.create_task(self.artifacts.convert_openvino())

@@ -78,12 +78,22 @@ class Trace:
         return self.op_layers.get(op, [])
 
     def layer_of(self, path: str) -> str:
-        """The innermost layer named in an op's path; empty for an op of the model's own ``call`` or of ``keras.ops`` in a functional model."""
-        for part in reversed(path.split("/")[:-1]):
-            for name in (part, re.sub(r"_\d+$", "", part)):
-                if name in self.layers:
-                    return name
-        return ""
+        """`layer_of` this model's layers."""
+        return layer_of(path, self.layers)
+
+
+def layer_of(path: str, layers: frozenset[str]) -> str:
+    """The innermost layer named in an op's path; empty for an op of the model's own ``call`` or of ``keras.ops`` in a functional model."""
+    for part in reversed(path.split("/")[:-1]):
+        for name in (part, re.sub(r"_\d+$", "", part)):
+            if name in layers:
+                return name
+    return ""
+
+
+def layer_names_of(model: Any) -> frozenset[str]:
+    """Names of all layers of a model, nested ones too."""
+    return frozenset(layer.name for layer in model._flatten_layers() if layer is not model)
 
 
 def trace(caller: KerasCaller, *, batch: int | None = None) -> Trace:
@@ -113,7 +123,7 @@ def trace(caller: KerasCaller, *, batch: int | None = None) -> Trace:
     except Exception as error:  # layers raise anything while they are traced; it ends the export as one finding that names the layer
         raise _untraceable(error) from error
     frozen, why = _freeze(function, caller)
-    layers = frozenset(layer.name for layer in caller.model._flatten_layers() if layer is not caller.model)
+    layers = layer_names_of(caller.model)
     return Trace(caller.signature, names, frozen or function, frozen is not None, why, _resources(caller.model, frozen), layers, batch)
 
 

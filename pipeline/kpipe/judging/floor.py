@@ -1,0 +1,125 @@
+"""The noise floor: how far the reference itself is from the candidate in float64, on each golden input. Pure, over saved outputs.
+
+With ``e(i) = max |reference - truth|`` on input ``i`` (elements of one output) and ``s(i)`` the output's largest magnitude there, the floor is
+
+    floor(i) = max( e(i), median_j(e(j) / s(j)) * s(i), median_j e(j), eps * s(i) )
+
+in output units. One draw of rounding errors says little: ``e(i)`` may be zero by luck, so the set's typical error, relative and absolute, stands
+in, and never less than one spacing of the model's own dtype. The absolute one is what an output that crosses zero needs: its error comes from
+the numbers that cancel, not from what is left. Medians, so that one noisy input decides for itself alone.
+
+``tolerance = "auto"`` allows ``K * max(1, eps_target / eps_model) * floor(i)``. `K` is measured: see ``docs/decisions/013-derived-tolerances.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kpipe.judging.answers import ALONE, Answers
+from kpipe.judging.compare import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kpipe_stages.rows import Rows
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+K = 16.0
+"""Multiple of the floor that a float32 target may drift."""
+
+EPSILON = {"float64": 2.0**-23, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Spacing at 1 of each precision class. A float64 model runs in float32 nearly everywhere, so its class is float32's."""
+
+
+@dataclass(frozen=True)
+class Floor:
+    """One output's noise floor."""
+
+    errors: Array
+    """``e(i)``, shape (inputs,), output units; NaN where an answer isn't finite."""
+    scales: Array
+    """``s(i)``, shape (inputs,), output units."""
+    widths: Array
+    """``floor(i)``, shape (inputs,), output units."""
+
+    @property
+    def typical(self) -> float:
+        """The median of ``e(i)``, output units."""
+        return _median(self.errors)
+
+    @property
+    def largest(self) -> float:
+        """The largest ``e(i)``, output units."""
+        return float(np.nanmax(self.errors, initial=0.0))
+
+
+def noise_floors(reference: Answers, truth: Answers, precision: str) -> dict[str, Floor]:
+    """The floor of every floating-point output that both answer alone, row for row.
+
+    Args:
+        reference: the candidate's answers.
+        truth: its answers in float64.
+        precision: class of the model's own layers, a key of `EPSILON`.
+
+    Raises:
+        OSError: saved answers are gone.
+        ValueError: they aren't the ones that a worker wrote, or the two differ in rows or shapes.
+    """
+    floors = {}
+    for output in reference.outputs:
+        if output not in truth.outputs:
+            raise ValueError(f"the float64 run has no output '{output}'; it has {', '.join(truth.outputs)}")
+        rows = reference.rows(ALONE, output)
+        if kind_of(rows.dtype) == "float":
+            floors[output] = _floor(rows, truth.rows(ALONE, output), EPSILON[precision])
+    return floors
+
+
+def _floor(rows: Rows, truth: Rows, epsilon: float) -> Floor:
+    if len(rows) != len(truth):
+        raise ValueError(f"{len(truth)} rows in float64 against {len(rows)} of the reference")
+    errors, scales = np.zeros(len(rows)), np.zeros(len(rows))
+    for i in range(len(rows)):
+        left, right = rows[i].astype(np.float64), truth[i].astype(np.float64)
+        if left.shape != right.shape:
+            raise ValueError(f"row {i} has the shape {right.shape} in float64 and {left.shape} in the reference")
+        finite = np.isfinite(left)
+        scales[i] = float(np.abs(left[finite]).max(initial=0.0))
+        both = finite & np.isfinite(right)
+        errors[i] = float(np.abs(left[both] - right[both]).max(initial=0.0))
+    return Floor(errors, scales, widths(errors, scales, epsilon))
+
+
+def widths(errors: Array, scales: Array, epsilon: float) -> Array:
+    """``floor(i)`` of the module's text.
+
+    Args:
+        errors: ``e(i)``, shape (inputs,).
+        scales: ``s(i)``, shape (inputs,).
+        epsilon: the spacing at 1 of the model's own dtype.
+
+    Returns:
+        Shape (inputs,), output units; none below ``epsilon`` times its scale.
+    """
+    relative = _median(errors[scales > 0] / scales[scales > 0])
+    found: Array = np.maximum.reduce([errors, relative * scales, np.full_like(errors, _median(errors)), epsilon * scales])
+    return found
+
+
+def ratio(target: str, model: str) -> float:
+    """How much coarser than the model's own dtypes a target may compute: ``max(1, eps_target / eps_model)``."""
+    return max(1.0, EPSILON[target] / EPSILON[model])
+
+
+def floor_words(floors: Mapping[str, Floor]) -> str:
+    """The floors as one line: ``'digit' 1.7e-06``."""
+    return ", ".join(f"'{output}' {floor.largest:.2g}" for output, floor in floors.items())
+
+
+def _median(values: Array) -> float:
+    return float(np.median(values)) if values.size and not math.isnan(float(np.median(values))) else 0.0
