@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kpipe_stages.answers import difference, widened
-from kpipe_stages.decisions import decide
+from kpipe_stages.decisions import Decision, decide, same
 from kpipe_stages.feeds import split_answer, stack
 from kpipe_stages.protocol import Latency, TimingResult
 from kpipe_stages.rows import Rows
@@ -84,7 +84,7 @@ class Model:
         """Untimed: the batch."""
         return self.kept.golden.batch([row] * self.kept.batch)
 
-    def call(self, feeds: Any) -> tuple[Answer, str | None]:
+    def call(self, feeds: Any) -> tuple[Answer, Decision | None]:
         """Timed; nothing is decided."""
         return self.kept.session.infer(feeds), None
 
@@ -104,7 +104,7 @@ class EndToEnd:
         """Untimed: nothing is prepared."""
         return row
 
-    def call(self, row: int) -> tuple[Answer, str | None]:
+    def call(self, row: int) -> tuple[Answer, Decision | None]:
         """Timed: read, decode, preprocess, infer, decide. The decision is None where there is no rule."""
         kept = self._kept
         files = kept.order.items[row].files
@@ -114,7 +114,7 @@ class EndToEnd:
         if rule is None:
             return outputs, None
         value = outputs[rule.output] if rule.output in kept.unbatched else outputs[rule.output][0]
-        return outputs, decide(rule, widened(value) if value.dtype.kind == "V" else value).value  # numpy takes bfloat16 for raw bytes
+        return outputs, decide(rule, widened(value) if value.dtype.kind == "V" else value)  # numpy takes bfloat16 for raw bytes
 
 
 # ---------------------------------------------------------------- the loop
@@ -166,7 +166,7 @@ class _Loop:
 
     def block(self, calls: int, deadline: float) -> None:
         """Time some calls, then compare what they gave."""
-        held: list[tuple[int, Answer, str | None]] = []
+        held: list[tuple[int, Answer, Decision | None]] = []
         size = 0
         for _ in range(calls):
             row = self._row(len(self.seconds))
@@ -185,7 +185,7 @@ class _Loop:
         present = self._kept.golden.present
         return present[call % len(present)]
 
-    def _once(self, row: int) -> tuple[float, Answer, str | None]:
+    def _once(self, row: int) -> tuple[float, Answer, Decision | None]:
         given = self._work.before(row)
         start = time.perf_counter_ns()
         outputs, decision = self._work.call(given)
@@ -203,10 +203,10 @@ class _Loop:
             self.worst_relative = max(self.worst_relative, relative(gap, alone))
         self.compared += 1
 
-    def _compare_decision(self, row: int, decision: str | None) -> None:
+    def _compare_decision(self, row: int, decision: Decision | None) -> None:
         """Compare a timed decision with the one that the same input's alone answer gives."""
         rule = self._kept.order.decision
-        if decision is not None and rule is not None and decide(rule, self._alone[rule.output][row]).value != decision:
+        if decision is not None and rule is not None and not same(rule, decide(rule, self._alone[rule.output][row]), decision):
             self.decision_changes += 1
 
 

@@ -16,7 +16,7 @@ from kpipe.judging.grade import finding
 from kpipe.judging.reference import Reference
 from kpipe.judging.ties import breaks_tie
 from kpipe.record import CellCounts, Drift, Flip, Tolerance
-from kpipe_stages.decisions import DecisionError
+from kpipe_stages.decisions import DecisionError, same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -186,7 +186,7 @@ def _flips(question: Question, cells: Cells, mode: str) -> list[tuple[int, Flip]
         return []
     except (OSError, ValueError, LookupError):
         return []  # the numbers can't be read back either: `_judge_output` leaves their cells unchecked and says so
-    return [(i, _flip(question, mode, i, ours, theirs)) for i, (ours, theirs) in enumerate(pairs) if ours.value != theirs.value]
+    return [(i, _flip(question, mode, i, ours, theirs)) for i, (ours, theirs) in enumerate(pairs) if not same(spec, ours, theirs)]
 
 
 def _flip(question: Question, mode: str, index: int, ours: Decision, theirs: Decision) -> Flip:

@@ -26,6 +26,7 @@ from kpipe.judging.verdict import failing, unchecking
 from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, TargetRecord
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
+from kpipe_stages.decisions import same
 from kpipe_stages.protocol import RunResult, Signature, TimingResult
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ def _machine_default(bench: _Bench, answers: Answers) -> None:
         flipped = [
             golden.id
             for golden, a, kept, b, tie in zip(bench.scene.evidence.golden.inputs, reference.decisions, own, default, ties, strict=True)
-            if a.value == kept.value != b.value and not tie
+            if same(spec, a, kept) and not same(spec, a, b) and not tie
         ]
     except (OSError, ValueError, LookupError) as error:  # DecisionError among them
         bench.add("KP315", f"What this machine does without {chosen} is not known: {error}", place=plan.name)
