@@ -12,7 +12,9 @@ from pydantic import BaseModel
 
 from kpipe.contract import Contract, check_names, load_contract, parse_contract
 from kpipe.errors import ContractError, Exit, nearest
+from kpipe.rules import DecisionTable
 from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.decisions.checking import OPTIONAL
 from kpipe_stages.protocol import Signature, TensorSpec
 
 if TYPE_CHECKING:
@@ -42,8 +44,8 @@ dtype = "float32"
 rule = "top_k"
 output = "digit"
 labels = ["a", "b", "c"]
-threshold = 0.25
 k = 2
+ordered = false
 
 [agreement]
 tolerance = {{ atol = 0, rtol = 1e-4 }}
@@ -104,7 +106,7 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
         (contract.model, set()),
         (contract.golden, set()),
         (contract.inputs["image"], set()),
-        (contract.decision or Contract(), set()),
+        (contract.decision or Contract(), keys(DecisionTable) - {"rule", *OPTIONAL["top_k"]}),
         (contract.agreement, set()),
         (contract.export, set()),
         (contract.timing, set()),
@@ -171,7 +173,23 @@ def test_an_unknown_key_is_refused_at_every_level_with_the_nearest_one(text: str
         ("[inputs.x]\ndecode = 'npy'\nsteps = [3]", ("inputs.x.steps.0", "3")),
         ("[targets.litert.inputs.x]\ndecode = 'npy'\nsteps = [{ scale = 'a' }]", ("targets.litert.inputs.x.steps", "scale")),
         ("[decision]\noutput = 'y'", ("decision.rule", "missing")),
-        ("[decision]\nrule = 'best'", ("decision.rule", "'best'", "'argmax', 'threshold' or 'top_k'")),
+        ("[decision]\nrule = 'best'", ("decision.rule", "'best'", "expected one of argmax, threshold, multilabel, top_k, ranking, bins, tolerance")),
+        ("[decision]\nrule = 'argmx'", ("decision.rule", "'argmx'", "did you mean 'argmax'?")),
+        ("[decision]\nrule = 'decide:main'", ("decision.rule", "'decide:main'", "own code")),
+        ("[decision]\nrule = 'argmax'\nedges = [1.0]", ("decision", "edges means nothing to rule = 'argmax'", "Drop it")),
+        ("[decision]\nrule = 'argmax'\nthreshold = 0.5", ("decision", "threshold means nothing")),
+        ("[decision]\nrule = 'ranking'\nordered = true", ("decision", "ordered means nothing")),
+        ("[decision]\nrule = 'bins'", ("decision", "needs edges")),
+        ("[decision]\nrule = 'bins'\nedges = [2.0, 1.0]", ("decision", "[2.0, 1.0]", "rising")),
+        ("[decision]\nrule = 'bins'\nedges = []", ("decision", "one finite number or more")),
+        ("[decision]\nrule = 'bins'\nedges = [inf]", ("decision.edges.0", "inf", "finite")),
+        ("[decision]\nrule = 'bins'\nedges = [1.0]\nlabels = ['low']", ("decision", "1 labels for 1 edges", "expected 2")),
+        ("[decision]\nrule = 'tolerance'\natol = 0.1", ("decision", "needs rtol")),
+        ("[decision]\nrule = 'tolerance'\natol = 0\nrtol = 0", ("decision", "no difference at all")),
+        ("[decision]\nrule = 'tolerance'\natol = -1.0\nrtol = 0", ("decision.atol", "-1.0", "greater than or equal to 0")),
+        ("[decision]\nrule = 'tolerance'\natol = 1.0\nrtol = 0\nlabels = ['a']", ("decision", "labels means nothing")),
+        ("[decision]\nrule = 'multilabel'\nthreshold = []", ("decision.threshold", "[]", "one for each class")),
+        ("[decision]\nrule = 'multilabel'\nthreshold = [0.5, true]", ("decision.threshold", "True", "one for each class")),
         ("[decision]\nrule = 'top_k'\nk = 0", ("decision.k", "0", "greater than or equal to 1")),
         ("[decision]\nrule = 'threshold'\nthreshold = nan", ("decision.threshold", "nan", "finite")),
         ("[decision]\nrule = 'threshold'\nthreshold = '0.5'", ("decision.threshold", "'0.5'", "number")),

@@ -14,8 +14,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from kpipe.errors import ContractError, nearest
+from kpipe.rules import DecisionTable, output_problems, rule_problems
 from kpipe_stages.catalog import RUNTIMES
-from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,16 +86,6 @@ class InputTable(Table):
     decode: Literal["image", "npy"]
     steps: tuple[dict[str, Any], ...] = ()
     dtype: str | None = None
-
-
-class DecisionTable(Table):
-    """``[decision]``: how outputs become the product's answer."""
-
-    rule: Literal["argmax", "threshold", "top_k"]
-    output: str | None = None
-    labels: tuple[str, ...] = ()
-    threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.5
-    k: Annotated[int, Field(ge=1)] = 1
 
 
 class ToleranceTable(Table):
@@ -266,14 +256,7 @@ def _step_problems(contract: Contract) -> list[str]:
 
 
 def _decision_problems(contract: Contract) -> list[str]:
-    """Two classes of one label, say: a flip between them would be none."""
-    from kpipe_stages.decisions import check_decision
-
-    table = contract.decision
-    if table is None:
-        return []
-    spec = DecisionSpec(table.rule, table.output or "", table.threshold, table.k, table.labels)
-    return [f"decision: {problem}" for problem in check_decision(spec)]
+    return rule_problems("decision", contract.decision) if contract.decision else []
 
 
 def _messages(error: ValidationError) -> list[str]:
@@ -349,12 +332,7 @@ def check_names(contract: Contract, signature: Signature, source: str) -> None:
 
 
 def _output_problems(contract: Contract, outputs: list[str]) -> list[str]:
-    problems = []
-    decision = contract.decision
-    if decision and decision.output and decision.output not in outputs:
-        problems.append(f"decision.output is '{decision.output}'{nearest(decision.output, outputs)}; the model's outputs are {', '.join(outputs)}")
-    if decision and not decision.output and len(outputs) > 1:
-        problems.append(f"decision.output is missing and the model has {len(outputs)} outputs ({', '.join(outputs)}); name one")
+    problems = output_problems("decision", contract.decision, outputs) if contract.decision else []
     tables = {"agreement.outputs": contract.agreement.outputs} | {f"targets.{name}.outputs": t.outputs for name, t in contract.targets.items()}
     for where, table in tables.items():
         problems += [_unknown(where, name, "output", outputs) for name in table if name not in outputs]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kpipe.record import DecisionRecord
+from kpipe.rules import in_words, only_output, rule_of
 from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
-    from kpipe.contract import Contract, DecisionTable
+    from kpipe.contract import Contract
+    from kpipe.rules import DecisionTable
     from kpipe_stages.protocol import InspectResult, Signature
 
 RULE_OF_ACTIVATION = {"softmax": "argmax", "sigmoid": "threshold", "hard_sigmoid": "threshold"}
@@ -31,15 +33,12 @@ def decision_spec(contract: Contract, signature: Signature | None, inspected: In
 
 
 def _from_table(table: DecisionTable, signature: Signature | None) -> DecisionSpec | None:
-    output = table.output or (signature.outputs[0].name if signature and len(signature.outputs) == 1 else None)
-    if output is None:
-        return None
-    return DecisionSpec(rule=table.rule, output=output, threshold=table.threshold, k=table.k, labels=table.labels)
+    output = table.output or only_output(signature)
+    return rule_of(table, output) if output is not None else None
 
 
 def decision_record(spec: DecisionSpec | None, *, inferred: bool) -> DecisionRecord | None:
     """The rule as reports show it."""
     if spec is None:
         return None
-    detail = {"threshold": f"score >= {spec.threshold:g}", "top_k": f"the best {spec.k}, in order"}.get(spec.rule, "the highest score")
-    return DecisionRecord(rule=spec.rule, output=spec.output, detail=detail, inferred=inferred)
+    return DecisionRecord(rule=spec.rule, output=spec.output, detail=in_words(spec), inferred=inferred)

@@ -166,11 +166,20 @@ class DecisionSpec:
     """A decision rule on one output (`kpipe_stages.decisions`)."""
 
     rule: str
-    """``argmax``, ``threshold`` or ``top_k``."""
+    """One of `kpipe_stages.decisions.RULES`."""
     output: str
-    threshold: float = 0.5
+    threshold: float | tuple[float, ...] = 0.5
+    """One for all classes, or one for each."""
     k: int = 1
+    """``top_k``, ``ranking``: so many of the best; 0 ranks all."""
     labels: tuple[str, ...] = ()
+    ordered: bool = True
+    """``top_k``: the order of the best counts too."""
+    edges: tuple[float, ...] = ()
+    """``bins``: rising."""
+    atol: float = 0.0
+    """``tolerance``: in output units."""
+    rtol: float = 0.0
 
 
 # ---------------------------------------------------------------- inspect

@@ -13,7 +13,7 @@ from kpipe.judging.answers import ALONE, Answers
 from kpipe.judging.compare import Problem, compare, kind_of
 from kpipe.judging.grade import finding
 from kpipe.judging.ties import TIE_ULPS
-from kpipe_stages.decisions import UNDECIDED, Decision, DecisionError
+from kpipe_stages.decisions import UNDECIDED, Decision, DecisionError, approves
 from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def judge_reference(answers: Answers, spec: DecisionSpec | None, inputs: tuple[G
             spec = None
     reference = Reference(answers, spec, decisions)
     if spec is not None:
-        findings += [*_approved(reference, inputs), *_ties(reference, inputs)]
+        findings += [*_approved(spec, reference, inputs), *_ties(reference, inputs)]
     return Reference(answers, spec, decisions, tuple(findings))
 
 
@@ -133,10 +133,10 @@ def _company(answers: Answers, inputs: tuple[GoldenInput, ...]) -> list[Finding]
     return [finding("KP612", cause, place="golden", inputs=names[:50])]
 
 
-def _approved(reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
+def _approved(spec: DecisionSpec, reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
     findings = []
     for golden, decision in zip(inputs, reference.decisions, strict=True):
-        if golden.expected is not None and golden.expected != decision.value:
+        if golden.expected is not None and not approves(spec, golden.expected, decision):
             truth = f"; the label says '{golden.label}'" if golden.label is not None else ""
             cause = f"The reference decides '{decision.value}' on golden input '{golden.id}'; '{golden.expected}' was approved{truth}. Its margin is {decision.margin:.3g}."
             findings.append(

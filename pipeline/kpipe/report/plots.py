@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.record import LatencyRecord
 from kpipe.report import summary, svg, text
+from kpipe_stages.decisions import moves_within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +127,7 @@ def decision_reach(record: RunRecord) -> float | None:
         return None
     drifts = [d.max_abs for t in record.targets if t.required for d in t.drift if d.output == record.decision.output]
     worst = max((d for d in drifts if math.isfinite(d) and d > 0), default=None)
-    return worst if worst is None or record.decision.rule == "threshold" else 2 * worst
+    return worst / moves_within(record.decision.rule, 1.0) if worst is not None else None
 
 
 def latency_plot(record: RunRecord) -> str:
