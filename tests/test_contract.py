@@ -102,7 +102,7 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
     contract = parse_contract(EVERY_KEY, "kpipe.toml")
     phone = contract.targets["phone"]
     tables: list[tuple[BaseModel, set[str]]] = [
-        (contract, set()),
+        (contract, {"decisions"}),
         (contract.model, set()),
         (contract.golden, set()),
         (contract.inputs["image"], set()),
@@ -119,6 +119,25 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
     assert contract.golden.batches == (2, 5)
     assert phone.settings == {"num_threads": 2, "xnnpack": True, "name": "x", "ratio": 0.5}
     assert phone.limits.p50_ms == 1.5
+
+
+def test_several_rules_each_have_a_table() -> None:
+    text = """
+[decisions.digit]
+rule = "argmax"
+output = "digit"
+
+[decisions.width]
+rule = "tolerance"
+output = "width"
+atol = 1
+rtol = 0.1
+"""
+    contract = parse_contract(text, "kpipe.toml")
+    assert list(contract.rule_tables) == ["digit", "width"]
+    assert contract.rule_tables["width"].atol == 1.0
+    assert list(parse_contract("[decision]\nrule = 'argmax'", "kpipe.toml").rule_tables) == [""]
+    assert Contract().rule_tables == {}
 
 
 def test_an_empty_contract_is_one() -> None:
@@ -173,6 +192,12 @@ def test_an_unknown_key_is_refused_at_every_level_with_the_nearest_one(text: str
         ("[inputs.x]\ndecode = 'npy'\nsteps = [3]", ("inputs.x.steps.0", "3")),
         ("[targets.litert.inputs.x]\ndecode = 'npy'\nsteps = [{ scale = 'a' }]", ("targets.litert.inputs.x.steps", "scale")),
         ("[decision]\noutput = 'y'", ("decision.rule", "missing")),
+        ("[decision]\nrule = 'argmax'\n[decisions.two]\nrule = 'argmax'", ("[decision]", "[decisions.two]", "are both there")),
+        ("[decisions.two]\noutput = 'y'", ("decisions.two.rule", "missing")),
+        ("[decisions.two]\nrule = 'argmax'\nlabel = []", ("decisions.two.label", "did you mean 'labels'?")),
+        ("[decisions.two]\nrule = 'argmax'\nk = 1", ("decisions.two: k means nothing",)),
+        ("[decisions.'a b']\nrule = 'argmax'", ("decisions.a b", "letters, digits")),
+        ("[decisions]\nrule = 'argmax'", ("decisions.rule", "'argmax'")),
         ("[decision]\nrule = 'best'", ("decision.rule", "'best'", "expected one of argmax, threshold, multilabel, top_k, ranking, bins, tolerance")),
         ("[decision]\nrule = 'argmx'", ("decision.rule", "'argmx'", "did you mean 'argmax'?")),
         ("[decision]\nrule = 'decide:main'", ("decision.rule", "'decide:main'", "own code")),
@@ -330,6 +355,8 @@ BOTH = "inputs.image.decode = 'npy'\ninputs.mask.decode = 'npy'\n"
         ("inputs.image.decode = 'npy'", ("'mask'", "[inputs.mask]")),
         (BOTH + "[decision]\nrule = 'argmax'\noutput = 'digits'", ("decision.output", "'digits'", "did you mean 'digit'?", "digit, width")),
         (BOTH + "[decision]\nrule = 'argmax'", ("decision.output is missing", "2 outputs", "digit, width")),
+        (BOTH + "[decisions.one]\nrule = 'argmax'", ("decisions.one.output is missing", "2 outputs", "digit, width")),
+        (BOTH + "[decisions.one]\nrule = 'argmax'\noutput = 'digits'", ("decisions.one.output", "'digits'", "did you mean 'digit'?")),
         (BOTH + "[agreement.outputs.wide]\natol = 0\nrtol = 0", ("agreement.outputs.wide", "no output 'wide'", "digit, width")),
         (BOTH + "[targets.litert.outputs.wide]\natol = 0\nrtol = 0", ("targets.litert.outputs.wide", "no output 'wide'")),
         (BOTH + "[targets.litert.inputs.imag]\ndecode = 'npy'", ("targets.litert.inputs.imag", "did you mean 'image'?")),

@@ -14,7 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from kpipe.errors import ContractError, nearest
-from kpipe.rules import DecisionTable, output_problems, rule_problems
+from kpipe.rules import DecisionTable, output_problems, place_of_rule, rule_problems
 from kpipe_stages.catalog import RUNTIMES
 
 if TYPE_CHECKING:
@@ -168,6 +168,7 @@ class Contract(Table):
     golden: GoldenTable = GoldenTable()
     inputs: dict[str, InputTable] = {}
     decision: DecisionTable | None = None
+    decisions: dict[str, DecisionTable] = {}
     agreement: AgreementTable = AgreementTable()
     export: ExportTable = ExportTable()
     timing: TimingTable = TimingTable()
@@ -190,6 +191,22 @@ class Contract(Table):
             if target.artifact and RUNTIMES[runtime].artifact == "keras":
                 raise ValueError(f"targets.{name}.artifact is {target.artifact!r}, but {runtime} runs the .keras file itself; drop the key")
         return self
+
+    @model_validator(mode="after")
+    def _rules_named(self) -> Contract:
+        if self.decision and self.decisions:
+            raise ValueError(
+                f"[decision] and [decisions.{next(iter(self.decisions))}] are both there; a contract has one rule in [decision], or each in a table [decisions.NAME]"
+            )
+        for name in self.decisions:
+            if not NAME.fullmatch(name):
+                raise ValueError(f"decisions.{name}: a rule's name is up to 64 letters, digits, '_' and '-'")
+        return self
+
+    @property
+    def rule_tables(self) -> dict[str, DecisionTable]:
+        """The decision rules by name; the name of ``[decision]`` is empty."""
+        return {"": self.decision} if self.decision else dict(self.decisions)
 
 
 class LoadedContract:
@@ -256,7 +273,7 @@ def _step_problems(contract: Contract) -> list[str]:
 
 
 def _decision_problems(contract: Contract) -> list[str]:
-    return rule_problems("decision", contract.decision) if contract.decision else []
+    return [problem for name, table in contract.rule_tables.items() for problem in rule_problems(place_of_rule(name), table)]
 
 
 def _messages(error: ValidationError) -> list[str]:
@@ -332,7 +349,7 @@ def check_names(contract: Contract, signature: Signature, source: str) -> None:
 
 
 def _output_problems(contract: Contract, outputs: list[str]) -> list[str]:
-    problems = output_problems("decision", contract.decision, outputs) if contract.decision else []
+    problems = [problem for name, table in contract.rule_tables.items() for problem in output_problems(place_of_rule(name), table, outputs)]
     tables = {"agreement.outputs": contract.agreement.outputs} | {f"targets.{name}.outputs": t.outputs for name, t in contract.targets.items()}
     for where, table in tables.items():
         problems += [_unknown(where, name, "output", outputs) for name in table if name not in outputs]

@@ -54,9 +54,19 @@ class DecisionTable(BaseModel):
     rtol: Allowance = 0.0
 
 
-def rule_of(table: DecisionTable, output: str) -> DecisionSpec:
-    """The rule of a table on an output; a ranking that names no ``k`` is about all items."""
+def rule_of(table: DecisionTable, only: str | None, name: str = "") -> DecisionSpec | None:
+    """The rule of a table; a ranking that names no ``k`` is about all items.
+
+    Args:
+        table: the table.
+        only: the model's only output; None where it has several or isn't known. Without it a table that names no output is no rule.
+        name: the rule's.
+    """
+    output = table.output or only
+    if output is None:
+        return None
     return DecisionSpec(
+        name=name,
         rule=table.rule,
         output=output,
         threshold=table.threshold,
@@ -69,11 +79,17 @@ def rule_of(table: DecisionTable, output: str) -> DecisionSpec:
     )
 
 
+def place_of_rule(name: str) -> str:
+    """Where a rule stands in the contract."""
+    return f"decisions.{name}" if name else "decision"
+
+
 def rule_problems(where: str, table: DecisionTable) -> list[str]:
     """What a table says that its rule can't mean: a key of another rule, a key that is missing, two classes of one label."""
     from kpipe_stages.decisions import check_decision, check_keys
 
-    problems = check_keys(table.rule, sorted(table.model_fields_set)) or check_decision(rule_of(table, table.output or ""))
+    spec = rule_of(table, only="")
+    problems = check_keys(table.rule, sorted(table.model_fields_set)) or (check_decision(spec) if spec else [])
     return [f"{where}: {problem}" for problem in problems]
 
 

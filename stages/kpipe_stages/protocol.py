@@ -180,6 +180,8 @@ class DecisionSpec:
     atol: float = 0.0
     """``tolerance``: in output units."""
     rtol: float = 0.0
+    name: str = ""
+    """Of ``[decisions.NAME]``; empty for the only rule."""
 
 
 # ---------------------------------------------------------------- inspect
@@ -428,7 +430,7 @@ class RunJob:
     items: tuple[GoldenItem, ...] = ()
     """Raw files for the end-to-end calls; empty where there are none."""
     inputs: tuple[InputSpec, ...] = ()
-    decision: DecisionSpec | None = None
+    decisions: tuple[DecisionSpec, ...] = ()
     timing: TimingPlan = TimingPlan()
     load_only: bool = False
     """Import, load, first inference, and nothing else (a quiet cold load)."""
@@ -510,7 +512,8 @@ class Latency:
     worst_relative: float
     """The same over the largest magnitude of that output on that input; infinite where an output that isn't floating point differs at all."""
     decision_changes: int
-    """Timed calls whose decision isn't the one that the same input's alone output gives; 0 where nothing is decided: model only, or no rule."""
+    """Timed calls one of whose decisions isn't the one that the same input's alone output gives; 0 where nothing is decided: model only, or no
+    rule."""
     compared: int
     """Timed outputs compared; equal to the number of calls, or the timing is void."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,13 +11,12 @@ from kpipe.findings import Finding
 from kpipe.judging.answers import ALONE, Answers
 from kpipe.judging.compare import Problem, compare, kind_of
 from kpipe.judging.grade import finding
-from kpipe.judging.ties import TIE_ULPS
-from kpipe_stages.decisions import UNDECIDED, Decision, DecisionError, approves
-from kpipe_stages.protocol import DecisionSpec
+from kpipe.judging.ruled import Ruled, rule_the_reference
 
 if TYPE_CHECKING:
     from kpipe.golden import GoldenInput
     from kpipe.record import Tolerance
+    from kpipe_stages.protocol import DecisionSpec
 
 
 @dataclass(frozen=True)
@@ -26,18 +24,13 @@ class Reference:
     """The reference's answers and decisions."""
 
     answers: Answers
-    decision: DecisionSpec | None
-    decisions: tuple[Decision, ...] = ()
+    rules: tuple[Ruled, ...] = ()
     findings: tuple[Finding, ...] = field(default=())
 
-    def tied(self, index: int) -> bool:
-        """Whether the reference's own scores leave the decision open, to float32 resolution."""
-        decision = self.decisions[index]
-        scale = max((abs(s) for s in decision.scores if math.isfinite(s)), default=0.0)
-        return decision.tied or decision.margin <= TIE_ULPS * 2.0**-23 * scale
 
-
-def judge_reference(answers: Answers, spec: DecisionSpec | None, inputs: tuple[GoldenInput, ...], tolerances: dict[str, Tolerance]) -> Reference:
+def judge_reference(
+    answers: Answers, specs: tuple[DecisionSpec, ...], inputs: tuple[GoldenInput, ...], tolerances: dict[str, Tolerance]
+) -> Reference:
     """Check the reference against itself and against what was approved."""
     findings = [
         *_repeatable(answers, tolerances),
@@ -45,21 +38,8 @@ def judge_reference(answers: Answers, spec: DecisionSpec | None, inputs: tuple[G
         *_numbers(answers, inputs),
         *_company(answers, inputs),
     ]
-    decisions: tuple[Decision, ...] = ()
-    if spec is not None and spec.output not in answers.outputs:
-        cause = f"The decision is taken on output '{spec.output}'; the model's outputs are {', '.join(answers.outputs)}."
-        findings.append(finding("KP608", cause, target="reference", place=spec.output))
-        spec = None
-    if spec is not None:
-        try:
-            decisions = tuple(answers.decisions(spec, ALONE))
-        except DecisionError as error:
-            findings.append(finding("KP608", str(error), target="reference", place=spec.output))
-            spec = None
-    reference = Reference(answers, spec, decisions)
-    if spec is not None:
-        findings += [*_approved(spec, reference, inputs), *_ties(reference, inputs)]
-    return Reference(answers, spec, decisions, tuple(findings))
+    rules, found = rule_the_reference(answers, specs, inputs)
+    return Reference(answers, rules, (*findings, *found))
 
 
 def magnitude(answers: Answers) -> float:
@@ -131,23 +111,3 @@ def _company(answers: Answers, inputs: tuple[GoldenInput, ...]) -> list[Finding]
     names = list(dict.fromkeys(inputs[i].id for rows in lonely.values() for i in rows))
     cause = f"Golden inputs had copies of themselves for company ({counts}; {', '.join(names[:5])}): rows that get mixed up could not show there."
     return [finding("KP612", cause, place="golden", inputs=names[:50])]
-
-
-def _approved(spec: DecisionSpec, reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
-    findings = []
-    for golden, decision in zip(inputs, reference.decisions, strict=True):
-        if golden.expected is not None and not approves(spec, golden.expected, decision):
-            truth = f"; the label says '{golden.label}'" if golden.label is not None else ""
-            cause = f"The reference decides '{decision.value}' on golden input '{golden.id}'; '{golden.expected}' was approved{truth}. Its margin is {decision.margin:.3g}."
-            findings.append(
-                finding("KP410", cause, target="reference", place=golden.id, decided=decision.value, expected=golden.expected, margin=decision.margin)
-            )
-    return findings
-
-
-def _ties(reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
-    tied = [inputs[i].id for i, d in enumerate(reference.decisions) if d.value != UNDECIDED and reference.tied(i)]
-    if not tied:
-        return []
-    cause = f"The reference's scores are tied on {len(tied)} golden input{'s' if len(tied) > 1 else ''} ({', '.join(tied[:5])}): which class wins depends on the runtime."
-    return [finding("KP414", cause, target="reference", place=reference.decision.output if reference.decision else "", inputs=tied[:50])]

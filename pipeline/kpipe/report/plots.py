@@ -102,7 +102,8 @@ def margin_plot(record: RunRecord) -> str:
         axes.set_yticks(ticks, [f"{t:,}" for t in ticks], minor=False)
         axes.tick_params(axis="y", which="minor", length=0)
         axes.set_ylabel("golden inputs, log scale")
-        axes.set_xlabel("margin of the reference's decision, in output units")
+        by = f" by rule {_label(record.decision.name)}" if record.decision and record.decision.name else ""
+        axes.set_xlabel(f"margin of the reference's decision{by}, in output units")
         if reach:
             _mark_reach(axes, reach, (low, high), max(heights) * 1.9)
         words = f"{len(margins)} inputs; smallest margin {text.number(min(margins))}; the largest drift could flip margins up to {text.number(reach)}"

@@ -83,7 +83,7 @@ class Common:
     contract: Contract
     golden: GoldenSet
     specs: tuple[InputSpec, ...]
-    decision: DecisionSpec | None
+    decisions: tuple[DecisionSpec, ...]
     cache: str
 
 
@@ -129,7 +129,7 @@ def run_job(
         threads=plan.threads,
         items=golden_items(common.golden) if raw else (),
         inputs=(plan.inputs or common.specs) if raw else (),
-        decision=common.decision,
+        decisions=common.decisions,
         timing=timing_plan(common.contract, limits, raw=raw),
     )
     if artifact is None:

@@ -34,6 +34,7 @@ __all__ = [
     "decide",
     "decide_rows",
     "moves_within",
+    "outputs_of",
     "same",
     "value_of",
 ]
@@ -50,6 +51,11 @@ _DECIDE: dict[str, Callable[[DecisionSpec, Any], Decision]] = {
 
 _TO_A_BORDER = ("threshold", "multilabel", "bins", "tolerance")
 """Rules whose margin one score has to move by; with the others it is a gap between two scores that may both move."""
+
+
+def outputs_of(spec: DecisionSpec) -> tuple[str, ...]:
+    """The names of the outputs that the rule reads."""
+    return (spec.output,)
 
 
 def decide(spec: DecisionSpec, row: Any) -> Decision:
