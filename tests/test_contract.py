@@ -12,7 +12,9 @@ from pydantic import BaseModel
 
 from kpipe.contract import Contract, check_names, load_contract, parse_contract
 from kpipe.errors import ContractError, Exit, nearest
+from kpipe.rules import DecisionTable
 from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.decisions.checking import OPTIONAL
 from kpipe_stages.protocol import Signature, TensorSpec
 
 if TYPE_CHECKING:
@@ -42,12 +44,13 @@ dtype = "float32"
 rule = "top_k"
 output = "digit"
 labels = ["a", "b", "c"]
-threshold = 0.25
 k = 2
+ordered = false
 
 [agreement]
 tolerance = {{ atol = 0, rtol = 1e-4 }}
 max_flips = 1
+ties = "count"
 confidence = 0.9
 prove_flip_rate = 0.05
 outputs.digit = {{ atol = 1e-6, rtol = 0.0 }}
@@ -100,11 +103,11 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
     contract = parse_contract(EVERY_KEY, "kpipe.toml")
     phone = contract.targets["phone"]
     tables: list[tuple[BaseModel, set[str]]] = [
-        (contract, set()),
+        (contract, {"decisions"}),
         (contract.model, set()),
         (contract.golden, set()),
         (contract.inputs["image"], set()),
-        (contract.decision or Contract(), set()),
+        (contract.decision or Contract(), keys(DecisionTable) - {"rule", *OPTIONAL["top_k"]}),
         (contract.agreement, set()),
         (contract.export, set()),
         (contract.timing, set()),
@@ -117,6 +120,25 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
     assert contract.golden.batches == (2, 5)
     assert phone.settings == {"num_threads": 2, "xnnpack": True, "name": "x", "ratio": 0.5}
     assert phone.limits.p50_ms == 1.5
+
+
+def test_several_rules_each_have_a_table() -> None:
+    text = """
+[decisions.digit]
+rule = "argmax"
+output = "digit"
+
+[decisions.width]
+rule = "tolerance"
+output = "width"
+atol = 1
+rtol = 0.1
+"""
+    contract = parse_contract(text, "kpipe.toml")
+    assert list(contract.rule_tables) == ["digit", "width"]
+    assert contract.rule_tables["width"].atol == 1.0
+    assert list(parse_contract("[decision]\nrule = 'argmax'", "kpipe.toml").rule_tables) == [""]
+    assert Contract().rule_tables == {}
 
 
 def test_an_empty_contract_is_one() -> None:
@@ -171,14 +193,36 @@ def test_an_unknown_key_is_refused_at_every_level_with_the_nearest_one(text: str
         ("[inputs.x]\ndecode = 'npy'\nsteps = [3]", ("inputs.x.steps.0", "3")),
         ("[targets.litert.inputs.x]\ndecode = 'npy'\nsteps = [{ scale = 'a' }]", ("targets.litert.inputs.x.steps", "scale")),
         ("[decision]\noutput = 'y'", ("decision.rule", "missing")),
-        ("[decision]\nrule = 'best'", ("decision.rule", "'best'", "'argmax', 'threshold' or 'top_k'")),
+        ("[decision]\nrule = 'argmax'\n[decisions.two]\nrule = 'argmax'", ("[decision]", "[decisions.two]", "are both there")),
+        ("[decisions.two]\noutput = 'y'", ("decisions.two.rule", "missing")),
+        ("[decisions.two]\nrule = 'argmax'\nlabel = []", ("decisions.two.label", "did you mean 'labels'?")),
+        ("[decisions.two]\nrule = 'argmax'\nk = 1", ("decisions.two: k means nothing",)),
+        ("[decisions.'a b']\nrule = 'argmax'", ("decisions.a b", "letters, digits")),
+        ("[decisions]\nrule = 'argmax'", ("decisions.rule", "'argmax'")),
+        ("[decision]\nrule = 'best'", ("decision.rule", "'best'", "expected one of argmax, threshold, multilabel, top_k, ranking, bins, tolerance")),
+        ("[decision]\nrule = 'argmx'", ("decision.rule", "'argmx'", "did you mean 'argmax'?")),
+        ("[decision]\nrule = 'decide:main'", ("decision.rule", "'decide:main'", "own code")),
+        ("[decision]\nrule = 'argmax'\nedges = [1.0]", ("decision", "edges means nothing to rule = 'argmax'", "Drop it")),
+        ("[decision]\nrule = 'argmax'\nthreshold = 0.5", ("decision", "threshold means nothing")),
+        ("[decision]\nrule = 'ranking'\nordered = true", ("decision", "ordered means nothing")),
+        ("[decision]\nrule = 'bins'", ("decision", "needs edges")),
+        ("[decision]\nrule = 'bins'\nedges = [2.0, 1.0]", ("decision", "[2.0, 1.0]", "rising")),
+        ("[decision]\nrule = 'bins'\nedges = []", ("decision", "one finite number or more")),
+        ("[decision]\nrule = 'bins'\nedges = [inf]", ("decision.edges.0", "inf", "finite")),
+        ("[decision]\nrule = 'bins'\nedges = [1.0]\nlabels = ['low']", ("decision", "1 labels for 1 edges", "expected 2")),
+        ("[decision]\nrule = 'tolerance'\natol = 0.1", ("decision", "needs rtol")),
+        ("[decision]\nrule = 'tolerance'\natol = 0\nrtol = 0", ("decision", "no difference at all")),
+        ("[decision]\nrule = 'tolerance'\natol = -1.0\nrtol = 0", ("decision.atol", "-1.0", "greater than or equal to 0")),
+        ("[decision]\nrule = 'tolerance'\natol = 1.0\nrtol = 0\nlabels = ['a']", ("decision", "labels means nothing")),
+        ("[decision]\nrule = 'multilabel'\nthreshold = []", ("decision.threshold", "[]", "one for each class")),
+        ("[decision]\nrule = 'multilabel'\nthreshold = [0.5, true]", ("decision.threshold", "True", "one for each class")),
         ("[decision]\nrule = 'top_k'\nk = 0", ("decision.k", "0", "greater than or equal to 1")),
         ("[decision]\nrule = 'threshold'\nthreshold = nan", ("decision.threshold", "nan", "finite")),
         ("[decision]\nrule = 'threshold'\nthreshold = '0.5'", ("decision.threshold", "'0.5'", "number")),
         ("[decision]\nrule = 'argmax'\nlabels = ['cat', 'dog', 'cat']", ("decision", "'cat'", "twice")),
         ("[decision]\nrule = 'argmax'\nlabels = ['undecided', 'dog']", ("decision", "'undecided'")),
         ("[decision]\nrule = 'top_k'\nlabels = ['a, b', 'dog']", ("decision", "'a, b'")),
-        ("[agreement]\ntolerance = 'auto'", ("agreement.tolerance", "'auto'")),
+        ("[agreement]\ntolerance = 'automatic'", ("agreement.tolerance", "'automatic'")),
         ("[agreement]\ntolerance = 1e-4", ("agreement.tolerance", "0.0001")),
         ("[agreement.tolerance]\natol = -1\nrtol = 0", ("agreement.tolerance.atol", "-1", "greater than or equal to 0")),
         ("[agreement.tolerance]\natol = inf\nrtol = 0", ("agreement.tolerance.atol", "inf", "finite")),
@@ -312,6 +356,8 @@ BOTH = "inputs.image.decode = 'npy'\ninputs.mask.decode = 'npy'\n"
         ("inputs.image.decode = 'npy'", ("'mask'", "[inputs.mask]")),
         (BOTH + "[decision]\nrule = 'argmax'\noutput = 'digits'", ("decision.output", "'digits'", "did you mean 'digit'?", "digit, width")),
         (BOTH + "[decision]\nrule = 'argmax'", ("decision.output is missing", "2 outputs", "digit, width")),
+        (BOTH + "[decisions.one]\nrule = 'argmax'", ("decisions.one.output is missing", "2 outputs", "digit, width")),
+        (BOTH + "[decisions.one]\nrule = 'argmax'\noutput = 'digits'", ("decisions.one.output", "'digits'", "did you mean 'digit'?")),
         (BOTH + "[agreement.outputs.wide]\natol = 0\nrtol = 0", ("agreement.outputs.wide", "no output 'wide'", "digit, width")),
         (BOTH + "[targets.litert.outputs.wide]\natol = 0\nrtol = 0", ("targets.litert.outputs.wide", "no output 'wide'")),
         (BOTH + "[targets.litert.inputs.imag]\ndecode = 'npy'", ("targets.litert.inputs.imag", "did you mean 'image'?")),

@@ -140,6 +140,9 @@ def test_the_sections_are_all_tables_of_the_contract() -> None:
 
 @pytest.mark.parametrize(("heading", "model"), SECTIONS, ids=[heading for heading, _ in SECTIONS])
 def test_every_key_of_the_contract_is_described(heading: str, model: type[BaseModel]) -> None:
+    if heading == "## `[decisions.NAME]`":
+        assert "has the keys of [`[decision]`](#decision)" in section(DOCS / "contract.md", heading)
+        return
     described = rows(section(DOCS / "contract.md", heading))
     for key, field in model.model_fields.items():
         assert key in described, f"{heading} lacks a row for {key}"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.evidence import Ending
-from kpipe.judging.floor import EPSILON, K, ratio, widths
+from kpipe.judging.floor import EPSILON, SUSPECT, K, ratio, widths
 from kpipe_stages.protocol import Observation, Status
 
 from .sample_run import CONTRACT, SCORES, Bench, answers, codes, failure, found, result, row, stage
@@ -35,17 +35,22 @@ def test_a_floor_grows_with_the_unit_of_its_output(rows: list[tuple[float, float
 def test_a_floor_is_never_below_an_input_s_own_error_or_one_spacing(rows: list[tuple[float, float]]) -> None:
     errors, scales = np.array(rows).T
     found = widths(errors, scales, 2.0**-23)
-    assert (found >= errors).all()
+    assert (found >= np.minimum(errors, SUSPECT * 2.0**-23 * scales)).all()
     assert (found >= 2.0**-23 * scales).all()
 
 
 def test_one_noisy_input_decides_for_itself_alone() -> None:
     errors, scales = np.full(9, 1e-7), np.ones(9)
     calm = widths(errors, scales, 2.0**-23)
-    errors[4] = 0.1
+    errors[4] = 1e-4
     noisy = widths(errors, scales, 2.0**-23)
-    assert noisy[4] == 0.1
+    assert noisy[4] == 1e-4
     np.testing.assert_array_equal(np.delete(noisy, 4), np.delete(calm, 4))
+
+
+def test_an_error_that_is_no_rounding_widens_nothing_beyond_what_rounding_could() -> None:
+    found = widths(np.array([1e-7, 1e-7, 0.3]), np.ones(3), 2.0**-23)
+    assert found[2] == SUSPECT * 2.0**-23
 
 
 def test_a_lucky_zero_is_no_floor() -> None:
@@ -155,3 +160,26 @@ def test_numbers_in_the_contract_come_before_derived_ones(tmp_path: Path) -> Non
     record = bench(tmp_path, 1e-7, 0.01, text).judge()
     assert row(record).drift[0].tolerance.source == "contract: tolerance"
     assert row(record).drift[0].tolerance.unit == "scale"
+
+
+@pytest.mark.parametrize(("policy", "status", "code"), [("report", "pass", "KP405"), ("count", "fail", "KP404")])
+def test_a_flip_below_the_noise_floor_is_a_tie_and_the_contract_says_what_ties_are(tmp_path: Path, policy: str, status: str, code: str) -> None:
+    """The margin is 4e-6: far above float32's own resolution, below a floor of 1e-5."""
+    ours, theirs = SCORES.copy(), SCORES.copy()
+    ours[0] = [0.400004, 0.4, 0.199996]
+    theirs[0] = [0.4, 0.400004, 0.199996]
+    made = Bench(tmp_path, AUTO.replace("'auto'", f"'auto', ties = '{policy}'"), reference=answers(ours), targets={"litert": answers(theirs)})
+    made.truth = answers(ours.astype(np.float64) + 1e-5, modes=("alone",))
+    record = made.judge()
+    assert str(row(record).status) == status
+    assert code in codes(record, "litert")
+    assert {flip.tie for flip in record.flips} == {policy == "report"}
+    assert ("KP414" in codes(record, "reference")) is True
+
+
+def test_without_a_floor_the_same_flip_is_real(tmp_path: Path) -> None:
+    ours, theirs = SCORES.copy(), SCORES.copy()
+    ours[0] = [0.400004, 0.4, 0.199996]
+    theirs[0] = [0.4, 0.400004, 0.199996]
+    record = Bench(tmp_path, reference=answers(ours), targets={"litert": answers(theirs)}).judge()
+    assert str(row(record).status) == "fail"

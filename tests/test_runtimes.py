@@ -118,7 +118,7 @@ class Product:
             chosen=dict(row.float32_settings),
             items=self.items,
             inputs=(IMAGE, CODE),
-            decision=DECISION,
+            decisions=(DECISION,),
             timing=TimingPlan(calls=12, end_to_end_calls=11, max_warmup=25, max_seconds=20.0),
             cache=str(self.folder / "cache"),
         )
@@ -240,7 +240,7 @@ def noisy_order(product: Product, runtime: str, **changes: Any) -> RunJob:
     write_rows(product.folder / "ones" / "0", [np.ones(3, dtype=np.float32)] * 3)
     trust = Trust(custom_objects=(str(product.folder / "noisy.py"),))
     order = product.order(runtime, artifact=str(product.folder / "noisy.keras"), trust=trust, tensors=str(product.folder / "ones"), names=("x",))
-    return replace(order, rows=3, items=(), inputs=(), decision=None, **changes)
+    return replace(order, rows=3, items=(), inputs=(), decisions=(), **changes)
 
 
 def test_compiling_the_reference_does_not_hide_that_it_is_random(product: Product) -> None:
@@ -278,7 +278,7 @@ def test_whole_numbers_that_jax_would_wrap_stop_the_reference(product: Product) 
 def test_a_batch_axis_that_the_model_fixes_is_kept(product: Product) -> None:
     write_rows(product.folder / "three" / "0", [np.arange(3, dtype=np.float32) + n for n in range(3)])
     order = product.order("keras_openvino", artifact=str(product.folder / "static.keras"), tensors=str(product.folder / "three"), names=("x",))
-    told = product.tell(replace(order, rows=3, items=(), inputs=(), decision=None))
+    told = product.tell(replace(order, rows=3, items=(), inputs=(), decisions=()))
     assert told.run.modes == ("alone", f"batch_{STATIC_BATCH}")
     assert told.run.not_offered == ("batch_2", "batch_3")
     assert (told.run.fixed_batch, told.run.decoded_here) == (STATIC_BATCH, None)
@@ -296,7 +296,7 @@ def test_a_tensor_that_differs_in_this_process_is_named_and_so_are_the_decisions
     one, other = next((i, j) for i in range(ROWS) for j in range(ROWS) if ranks[i] != ranks[j])
     items = list(product.items)
     items[one] = replace(items[one], files=product.items[other].files)
-    told = product.tell(product.order("litert", items=tuple(items), decision=RANKED), time=True)
+    told = product.tell(product.order("litert", items=tuple(items), decisions=(RANKED,)), time=True)
     assert (told.run.decoded_here, told.run.tensor_mismatches) == (True, (f"item-{one}",))
     latency = told.timed.end_to_end
     assert latency is not None

@@ -14,8 +14,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from kpipe.errors import ContractError, nearest
+from kpipe.rules import DecisionTable, output_problems, place_of_rule, rule_problems
 from kpipe_stages.catalog import RUNTIMES
-from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,16 +88,6 @@ class InputTable(Table):
     dtype: str | None = None
 
 
-class DecisionTable(Table):
-    """``[decision]``: how outputs become the product's answer."""
-
-    rule: Literal["argmax", "threshold", "top_k"]
-    output: str | None = None
-    labels: tuple[str, ...] = ()
-    threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.5
-    k: Annotated[int, Field(ge=1)] = 1
-
-
 class ToleranceTable(Table):
     """``{ atol, rtol }``: ``|target - reference| <= atol * scale + rtol * |reference|``."""
 
@@ -110,6 +100,7 @@ class AgreementTable(Table):
 
     tolerance: Literal["default", "auto"] | ToleranceTable = "default"
     max_flips: Annotated[int, Field(ge=0)] = 0
+    ties: Literal["report", "count"] = "report"
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     prove_flip_rate: Annotated[float, Field(gt=0, lt=1)] | None = None
     outputs: dict[str, ToleranceTable] = {}
@@ -178,6 +169,7 @@ class Contract(Table):
     golden: GoldenTable = GoldenTable()
     inputs: dict[str, InputTable] = {}
     decision: DecisionTable | None = None
+    decisions: dict[str, DecisionTable] = {}
     agreement: AgreementTable = AgreementTable()
     export: ExportTable = ExportTable()
     timing: TimingTable = TimingTable()
@@ -200,6 +192,22 @@ class Contract(Table):
             if target.artifact and RUNTIMES[runtime].artifact == "keras":
                 raise ValueError(f"targets.{name}.artifact is {target.artifact!r}, but {runtime} runs the .keras file itself; drop the key")
         return self
+
+    @model_validator(mode="after")
+    def _rules_named(self) -> Contract:
+        if self.decision and self.decisions:
+            raise ValueError(
+                f"[decision] and [decisions.{next(iter(self.decisions))}] are both there; a contract has one rule in [decision], or each in a table [decisions.NAME]"
+            )
+        for name in self.decisions:
+            if not NAME.fullmatch(name):
+                raise ValueError(f"decisions.{name}: a rule's name is up to 64 letters, digits, '_' and '-'")
+        return self
+
+    @property
+    def rule_tables(self) -> dict[str, DecisionTable]:
+        """The decision rules by name; the name of ``[decision]`` is empty."""
+        return {"": self.decision} if self.decision else dict(self.decisions)
 
 
 class LoadedContract:
@@ -266,14 +274,7 @@ def _step_problems(contract: Contract) -> list[str]:
 
 
 def _decision_problems(contract: Contract) -> list[str]:
-    """Two classes of one label, say: a flip between them would be none."""
-    from kpipe_stages.decisions import check_decision
-
-    table = contract.decision
-    if table is None:
-        return []
-    spec = DecisionSpec(table.rule, table.output or "", table.threshold, table.k, table.labels)
-    return [f"decision: {problem}" for problem in check_decision(spec)]
+    return [problem for name, table in contract.rule_tables.items() for problem in rule_problems(place_of_rule(name), table)]
 
 
 def _messages(error: ValidationError) -> list[str]:
@@ -294,7 +295,7 @@ def _message(detail: ErrorDetails) -> str:
     if kind == "value_error":
         return f"{key} is {found!r}: {context['error']}"
     if location[-1:] == ("tolerance",):
-        return f'{key} is {found!r}: expected "default" or a table {{ atol = 1e-5, rtol = 1e-4 }}'
+        return f'{key} is {found!r}: expected "auto", "default" or a table {{ atol = 1e-5, rtol = 1e-4 }}'
     return f"{key} is {found!r}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
@@ -349,12 +350,7 @@ def check_names(contract: Contract, signature: Signature, source: str) -> None:
 
 
 def _output_problems(contract: Contract, outputs: list[str]) -> list[str]:
-    problems = []
-    decision = contract.decision
-    if decision and decision.output and decision.output not in outputs:
-        problems.append(f"decision.output is '{decision.output}'{nearest(decision.output, outputs)}; the model's outputs are {', '.join(outputs)}")
-    if decision and not decision.output and len(outputs) > 1:
-        problems.append(f"decision.output is missing and the model has {len(outputs)} outputs ({', '.join(outputs)}); name one")
+    problems = [problem for name, table in contract.rule_tables.items() for problem in output_problems(place_of_rule(name), table, outputs)]
     tables = {"agreement.outputs": contract.agreement.outputs} | {f"targets.{name}.outputs": t.outputs for name, t in contract.targets.items()}
     for where, table in tables.items():
         problems += [_unknown(where, name, "output", outputs) for name in table if name not in outputs]

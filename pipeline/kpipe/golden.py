@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kpipe.errors import GoldenError
+from kpipe.errors import GoldenError, nearest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +32,8 @@ class Entry(BaseModel):
     file: str | None = None
     files: dict[str, str] | None = None
     sha256: Digest | dict[str, Digest]
-    label: str | None = None
-    expected: Decision | None = None
+    label: str | dict[str, str] | None = None
+    expected: Decision | dict[str, Decision] | None = None
     slice: str = ""
     chosen: Literal["sampled", "mined"]
     origin: str = ""
@@ -67,8 +67,10 @@ class GoldenInput:
     """Expected digest per file."""
     shown: str
     """The raw file as the manifest names it (the first one where there are several)."""
-    label: str | None
-    expected: str | None
+    label: str | dict[str, str] | None
+    """The truth; by the rule's name where there are several."""
+    expected: str | dict[str, str] | None
+    """The approved decision; by the rule's name where there are several."""
     slice: str
     chosen: str
 
@@ -155,11 +157,46 @@ def _golden_input(entry: Entry, folder: Path, input_names: tuple[str, ...], sour
     )
 
 
-def _approved(expected: Decision | None) -> str | None:
+def _approved(expected: Decision | dict[str, Decision] | None) -> str | dict[str, str] | None:
     """The approved decision as the rules write it; a list names several classes, or none."""
     from kpipe_stages.decisions import value_of
 
-    return value_of(expected) if isinstance(expected, tuple) else expected
+    def text(decision: Decision) -> str:
+        return value_of(decision) if isinstance(decision, tuple) else decision
+
+    if isinstance(expected, dict):
+        return {rule: text(decision) for rule, decision in expected.items()}
+    return text(expected) if expected is not None else None
+
+
+def approved_by(given: str | dict[str, str] | None, rule: str) -> str | None:
+    """What an entry says for one rule; plain text is about the only one."""
+    return given.get(rule) if isinstance(given, dict) else given
+
+
+def rule_problems(golden: GoldenSet, rules: tuple[str, ...]) -> list[str]:
+    """Entries that speak of a rule which the contract doesn't have, or leave open which one they mean; a message each.
+
+    Args:
+        golden: the set.
+        rules: names of the contract's rules, ``("",)`` for one without a name.
+    """
+    problems = []
+    for entry in golden.inputs:
+        for key, given in (("expected", entry.expected), ("label", entry.label)):
+            if isinstance(given, str) and len(rules) > 1:
+                example = f"{key} = {{ {rules[0]} = ... }}"
+                problems.append(
+                    f"entry '{entry.id}': {key} is '{given}' and the contract has {len(rules)} rules ({', '.join(rules)}). Write {example}."
+                )
+            if isinstance(given, dict):
+                known = ", ".join(rule for rule in rules if rule) or "none, so that only text can be given"
+                problems += [
+                    f"entry '{entry.id}': {key} names the rule '{name}'{nearest(name, list(rules))}; the contract's [decisions.NAME] are {known}."
+                    for name in given
+                    if name not in rules or not name
+                ]
+    return problems
 
 
 def _files(entry: Entry, input_names: tuple[str, ...], source: Path) -> tuple[dict[str, str], dict[str, str]]:

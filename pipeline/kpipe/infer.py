@@ -5,41 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kpipe.record import DecisionRecord
+from kpipe.rules import in_words, only_output, rule_of
 from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
-    from kpipe.contract import Contract, DecisionTable
+    from kpipe.contract import Contract
     from kpipe_stages.protocol import InspectResult, Signature
 
 RULE_OF_ACTIVATION = {"softmax": "argmax", "sigmoid": "threshold", "hard_sigmoid": "threshold"}
 
 
-def decision_spec(contract: Contract, signature: Signature | None, inspected: InspectResult | None) -> tuple[DecisionSpec | None, bool]:
-    """The decision rule in force, and whether it was inferred.
+def decision_specs(contract: Contract, signature: Signature | None, inspected: InspectResult | None) -> tuple[tuple[DecisionSpec, ...], bool]:
+    """The decision rules in force, and whether they were inferred.
 
     The contract's, else the one that the activation of the only output with a telling activation suggests: softmax is decided by argmax,
-    sigmoid at 0.5. No rule where several outputs or none would do.
+    sigmoid at 0.5. No rule where several outputs or none would do. A rule of the contract that names no output, where the model hasn't
+    exactly one, is left out; who compares the names with the contract's can tell.
     """
-    if contract.decision is not None:
-        return _from_table(contract.decision, signature), False
+    if tables := contract.rule_tables:
+        found = (rule_of(table, only_output(signature), name) for name, table in tables.items())
+        return tuple(spec for spec in found if spec is not None), False
     activations = inspected.activations if inspected else {}
     telling = [(output, RULE_OF_ACTIVATION[name]) for output, name in activations.items() if name in RULE_OF_ACTIVATION]
     if len(telling) != 1:
-        return None, False
+        return (), False
     output, rule = telling[0]
-    return DecisionSpec(rule=rule, output=output), True
+    return (DecisionSpec(rule=rule, output=output),), True
 
 
-def _from_table(table: DecisionTable, signature: Signature | None) -> DecisionSpec | None:
-    output = table.output or (signature.outputs[0].name if signature and len(signature.outputs) == 1 else None)
-    if output is None:
-        return None
-    return DecisionSpec(rule=table.rule, output=output, threshold=table.threshold, k=table.k, labels=table.labels)
-
-
-def decision_record(spec: DecisionSpec | None, *, inferred: bool) -> DecisionRecord | None:
+def decision_record(spec: DecisionSpec, *, inferred: bool) -> DecisionRecord:
     """The rule as reports show it."""
-    if spec is None:
-        return None
-    detail = {"threshold": f"score >= {spec.threshold:g}", "top_k": f"the best {spec.k}, in order"}.get(spec.rule, "the highest score")
-    return DecisionRecord(rule=spec.rule, output=spec.output, detail=detail, inferred=inferred)
+    return DecisionRecord(rule=spec.rule, output=spec.output, detail=in_words(spec), inferred=inferred, name=spec.name)

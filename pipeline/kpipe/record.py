@@ -134,6 +134,10 @@ class Flip:
     required: bool
     score_indices: tuple[int, ...] = ()
     """Flat positions of the scores that are kept: all, or the largest of either side."""
+    rule: str = ""
+    """Name of the decision rule, as in ``[decisions.NAME]``; empty for the only one."""
+    right: str = ""
+    """Whom ``expected``, else ``label``, agrees with: ``reference``, ``target``, ``both`` or ``neither``; empty where neither is known."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +255,21 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class RuleRow:
+    """What one rule makes of one golden input."""
+
+    rule: str
+    """Its name."""
+    decision: str
+    margin: float
+    expected: str | None
+    label: str | None
+    approved: bool | None
+    """Whether the decision is the approved one; None where none was approved."""
+    scores: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class GoldenRow:
     """One golden input as reports show it."""
 
@@ -262,9 +281,13 @@ class GoldenRow:
     label: str | None
     expected: str | None
     decision: str
-    """The reference's."""
+    """The reference's, by the first rule."""
     margin: float
     scores: tuple[float, ...] = ()
+    approved: bool | None = None
+    """Whether every decision that has an approved one is it; None where none has."""
+    rules: tuple[RuleRow, ...] = ()
+    """Where rules have names: what each makes of the input, the first one too."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +303,7 @@ class GoldenSummary:
     mined: int
     slices: dict[str, int]
     classes: dict[str, int]
-    """Reference decisions and how often each was seen."""
+    """Reference decisions and how often each was seen; ``rule: decision`` where rules have names. Numbers aren't counted."""
     flip_rate_bound: float | None
     """The flip rate that zero flips in the sampled inputs can exclude at ``confidence``: ``1 - (1 - confidence) ** (1 / n)``."""
     confidence: float
@@ -295,6 +318,8 @@ class DecisionRecord:
     output: str
     detail: str
     inferred: bool
+    name: str = ""
+    """As in ``[decisions.NAME]``; empty for the only one."""
 
 
 @dataclass(frozen=True)
@@ -356,6 +381,7 @@ class RunRecord:
     contract: ContractRef
     golden: GoldenSummary
     decision: DecisionRecord | None
+    """The first one."""
     reference: TargetRecord | None
     targets: tuple[TargetRecord, ...]
     findings: tuple[Finding, ...]
@@ -364,3 +390,5 @@ class RunRecord:
     environment: Environment
     truth: TruthRecord | None = None
     """The float64 run, where tolerances are derived from it."""
+    decisions: tuple[DecisionRecord, ...] = ()
+    """Every decision rule in force."""

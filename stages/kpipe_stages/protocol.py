@@ -166,11 +166,22 @@ class DecisionSpec:
     """A decision rule on one output (`kpipe_stages.decisions`)."""
 
     rule: str
-    """``argmax``, ``threshold`` or ``top_k``."""
+    """One of `kpipe_stages.decisions.RULES`."""
     output: str
-    threshold: float = 0.5
+    threshold: float | tuple[float, ...] = 0.5
+    """One for all classes, or one for each."""
     k: int = 1
+    """``top_k``, ``ranking``: so many of the best; 0 ranks all."""
     labels: tuple[str, ...] = ()
+    ordered: bool = True
+    """``top_k``: the order of the best counts too."""
+    edges: tuple[float, ...] = ()
+    """``bins``: rising."""
+    atol: float = 0.0
+    """``tolerance``: in output units."""
+    rtol: float = 0.0
+    name: str = ""
+    """Of ``[decisions.NAME]``; empty for the only rule."""
 
 
 # ---------------------------------------------------------------- inspect
@@ -419,7 +430,7 @@ class RunJob:
     items: tuple[GoldenItem, ...] = ()
     """Raw files for the end-to-end calls; empty where there are none."""
     inputs: tuple[InputSpec, ...] = ()
-    decision: DecisionSpec | None = None
+    decisions: tuple[DecisionSpec, ...] = ()
     timing: TimingPlan = TimingPlan()
     load_only: bool = False
     """Import, load, first inference, and nothing else (a quiet cold load)."""
@@ -501,7 +512,8 @@ class Latency:
     worst_relative: float
     """The same over the largest magnitude of that output on that input; infinite where an output that isn't floating point differs at all."""
     decision_changes: int
-    """Timed calls whose decision isn't the one that the same input's alone output gives; 0 where nothing is decided: model only, or no rule."""
+    """Timed calls one of whose decisions isn't the one that the same input's alone output gives; 0 where nothing is decided: model only, or no
+    rule."""
     compared: int
     """Timed outputs compared; equal to the number of calls, or the timing is void."""
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kpipe_stages.answers import difference, widened
-from kpipe_stages.decisions import decide
+from kpipe_stages.decisions import Decision, decide, outputs_of, same
 from kpipe_stages.feeds import split_answer, stack
 from kpipe_stages.protocol import Latency, TimingResult
 from kpipe_stages.rows import Rows
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kpipe_stages.measure import Kept
-    from kpipe_stages.protocol import Job
+    from kpipe_stages.protocol import DecisionSpec, Job
     from kpipe_stages.session import Answer, Array
     from kpipe_stages.worker import Worker
+
+    Decisions = tuple[Decision, ...]
 
 WINDOW = 10
 STABLE = 0.05
@@ -72,6 +74,12 @@ def time_target(job: Job, worker: Worker) -> TimingResult:
 # ---------------------------------------------------------------- what is timed
 
 
+def readable(rule: DecisionSpec, get: Callable[[str], Array]) -> Any:
+    """What a rule reads of one input: its output's array, or arrays by output name where it reads several."""
+    names = outputs_of(rule)
+    return get(rule.output) if names == (rule.output,) else {name: get(name) for name in names}
+
+
 class Model:
     """Prepared tensors in, outputs out."""
 
@@ -84,7 +92,7 @@ class Model:
         """Untimed: the batch."""
         return self.kept.golden.batch([row] * self.kept.batch)
 
-    def call(self, feeds: Any) -> tuple[Answer, str | None]:
+    def call(self, feeds: Any) -> tuple[Answer, Decisions | None]:
         """Timed; nothing is decided."""
         return self.kept.session.infer(feeds), None
 
@@ -104,17 +112,17 @@ class EndToEnd:
         """Untimed: nothing is prepared."""
         return row
 
-    def call(self, row: int) -> tuple[Answer, str | None]:
-        """Timed: read, decode, preprocess, infer, decide. The decision is None where there is no rule."""
+    def call(self, row: int) -> tuple[Answer, Decisions | None]:
+        """Timed: read, decode, preprocess, infer, decide by every rule."""
         kept = self._kept
         files = kept.order.items[row].files
         tensors = {name: preprocessor.from_path(files[name]) for name, preprocessor in self._inputs.items()}
         outputs = kept.session.infer(stack([tensors] * kept.batch))
-        rule = kept.order.decision
-        if rule is None:
-            return outputs, None
-        value = outputs[rule.output] if rule.output in kept.unbatched else outputs[rule.output][0]
-        return outputs, decide(rule, widened(value) if value.dtype.kind == "V" else value).value  # numpy takes bfloat16 for raw bytes
+        return outputs, tuple(decide(rule, readable(rule, lambda name: self._first(outputs, name))) for rule in kept.order.decisions)
+
+    def _first(self, outputs: Answer, name: str) -> Array:
+        value = outputs[name] if name in self._kept.unbatched else outputs[name][0]
+        return widened(value) if value.dtype.kind == "V" else value  # numpy takes bfloat16 for raw bytes
 
 
 # ---------------------------------------------------------------- the loop
@@ -166,30 +174,30 @@ class _Loop:
 
     def block(self, calls: int, deadline: float) -> None:
         """Time some calls, then compare what they gave."""
-        held: list[tuple[int, Answer, str | None]] = []
+        held: list[tuple[int, Answer, Decisions | None]] = []
         size = 0
         for _ in range(calls):
             row = self._row(len(self.seconds))
-            seconds, outputs, decision = self._once(row)
+            seconds, outputs, decisions = self._once(row)
             self.seconds.append(seconds)
-            held.append((row, outputs, decision))
+            held.append((row, outputs, decisions))
             size += nbytes(outputs)
             if size > HELD_BYTES or time.perf_counter() > deadline:
                 break
-        for row, outputs, decision in held:
+        for row, outputs, decisions in held:
             self._compare(row, outputs)
-            self._compare_decision(row, decision)
+            self._compare_decisions(row, decisions)
         gc.collect()
 
     def _row(self, call: int) -> int:
         present = self._kept.golden.present
         return present[call % len(present)]
 
-    def _once(self, row: int) -> tuple[float, Answer, str | None]:
+    def _once(self, row: int) -> tuple[float, Answer, Decisions | None]:
         given = self._work.before(row)
         start = time.perf_counter_ns()
-        outputs, decision = self._work.call(given)
-        return (time.perf_counter_ns() - start) * 1e-9, outputs, decision
+        outputs, decisions = self._work.call(given)
+        return (time.perf_counter_ns() - start) * 1e-9, outputs, decisions
 
     def _compare(self, row: int, outputs: Answer) -> None:
         """Compare a timed answer with the one that the same input got alone. A name that is missing is as far off as can be."""
@@ -203,10 +211,12 @@ class _Loop:
             self.worst_relative = max(self.worst_relative, relative(gap, alone))
         self.compared += 1
 
-    def _compare_decision(self, row: int, decision: str | None) -> None:
-        """Compare a timed decision with the one that the same input's alone answer gives."""
-        rule = self._kept.order.decision
-        if decision is not None and rule is not None and decide(rule, self._alone[rule.output][row]).value != decision:
+    def _compare_decisions(self, row: int, decisions: Decisions | None) -> None:
+        """Compare timed decisions with the ones that the same input's alone answer gives; None where the call decides nothing."""
+        if decisions is None:
+            return
+        pairs = zip(self._kept.order.decisions, decisions, strict=True)
+        if not all(same(rule, decide(rule, readable(rule, lambda name: self._alone[name][row])), decision) for rule, decision in pairs):
             self.decision_changes += 1
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kpipe.evidence import Ending
 from kpipe_stages.codec import decode
-from kpipe_stages.decisions import Decision, decide_rows
+from kpipe_stages.decisions import Decision, decide_rows, outputs_of
 from kpipe_stages.digest import digest
 from kpipe_stages.protocol import RunResult
 from kpipe_stages.rows import Rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kpipe.evidence import StageEvidence
     from kpipe_stages.protocol import DecisionSpec
 
@@ -66,7 +68,15 @@ class Answers:
 
     def decisions(self, spec: DecisionSpec, mode: str) -> list[Decision]:
         """The decisions of one mode, a row a golden input."""
-        return decide_rows(spec, self.rows(mode, spec.output))
+        return decide_rows(spec, self.decidable(spec, mode))
+
+    def decidable(self, spec: DecisionSpec, mode: str) -> Iterator[Any]:
+        """What the rule reads, a row a golden input: one output's array, or arrays by output name where it reads several."""
+        names = outputs_of(spec)
+        if names == (spec.output,):
+            return iter(self.rows(mode, spec.output))
+        columns = [self.rows(mode, name) for name in names]
+        return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def open_answers(stage: StageEvidence | None, folder: Path) -> Answers | None:

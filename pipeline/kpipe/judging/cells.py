@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kpipe.findings import Finding
-from kpipe.golden import GoldenInput
+from kpipe.golden import GoldenInput, approved_by
 from kpipe.judging.answers import ALONE, Answers
 from kpipe.judging.compare import Problem, RowDrift, compare
 from kpipe.judging.grade import finding
 from kpipe.judging.reference import Reference
+from kpipe.judging.ruled import Ruled, named
 from kpipe.judging.ties import breaks_tie
 from kpipe.record import CellCounts, Drift, Flip, Tolerance
-from kpipe_stages.decisions import DecisionError
+from kpipe_stages.decisions import DecisionError, approves, outputs_of, same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kpipe_stages.decisions import Decision
+    from kpipe_stages.protocol import DecisionSpec
 
 _PROBLEM_CODES = {Problem.DRIFT: "KP401", Problem.NONFINITE: "KP402", Problem.SHAPE: "KP403", Problem.DTYPE: "KP406"}
 
@@ -77,6 +79,8 @@ class Question:
     dtypes: dict[str, str]
     """Output dtypes of the model as reloaded on TensorFlow."""
     max_flips: int
+    count_ties: bool = False
+    """A tie that is broken otherwise is a flip like any other."""
 
 
 def judge_cells(question: Question) -> Cells:
@@ -162,37 +166,37 @@ def _against_alone(question: Question, mode: str, output: str) -> list[RowDrift]
 
 def _all_flips(question: Question, cells: Cells) -> dict[tuple[str, str], frozenset[int]]:
     """Every flip of every mode into ``cells``; returned are the ones whose cells fail: not ties, and more inputs than the contract allows."""
-    spec = question.reference.decision
-    if spec is None or spec.output not in question.answers.outputs:
-        return {}
-    found: dict[tuple[str, str], list[tuple[int, Flip]]] = {}
-    for mode in question.modes:
-        if question.answers.has(mode) and (mode == ALONE or question.answers.batched(mode, spec.output)):
-            found[mode, spec.output] = _flips(question, cells, mode)
-    cells.flips = [flip for flips in found.values() for _, flip in flips]
+    failed: dict[tuple[str, str], set[int]] = {}
+    for ruled in question.reference.rules:
+        outputs = outputs_of(ruled.spec)
+        if not set(outputs) <= set(question.answers.outputs):
+            continue  # a missing output fails its cells by itself
+        for mode in question.modes:
+            if question.answers.has(mode) and (mode == ALONE or all(question.answers.batched(mode, output) for output in outputs)):
+                flips = _flips(question, cells, ruled, mode)
+                cells.flips += [flip for _, flip in flips]
+                for output in outputs:
+                    failed.setdefault((mode, output), set()).update(i for i, flip in flips if not flip.tie)
     real = {flip.input for flip in cells.flips if not flip.tie}
     _flip_findings(question, cells)
-    if len(real) <= question.max_flips:
-        return {}
-    return {key: frozenset(i for i, flip in flips if not flip.tie) for key, flips in found.items()}
+    return {key: frozenset(inputs) for key, inputs in failed.items()} if len(real) > question.max_flips else {}
 
 
-def _flips(question: Question, cells: Cells, mode: str) -> list[tuple[int, Flip]]:
-    spec = question.reference.decision
-    assert spec is not None
+def _flips(question: Question, cells: Cells, ruled: Ruled, mode: str) -> list[tuple[int, Flip]]:
+    spec = ruled.spec
     try:
-        pairs = list(zip(question.reference.decisions, question.answers.decisions(spec, mode), strict=True))
+        pairs = list(zip(ruled.decisions, question.answers.decisions(spec, mode), strict=True))
     except DecisionError as error:  # a shape the rule can't decide on fails its cells as KP403 too; this says why
-        cells.findings.append(_finding(question, "KP608", f"No decision in mode '{mode}': {error}", spec.output))
+        cells.findings.append(_finding(question, "KP608", f"{named(spec)}no decision in mode '{mode}': {error}", spec.output))
         return []
     except (OSError, ValueError, LookupError):
         return []  # the numbers can't be read back either: `_judge_output` leaves their cells unchecked and says so
-    return [(i, _flip(question, mode, i, ours, theirs)) for i, (ours, theirs) in enumerate(pairs) if ours.value != theirs.value]
+    return [(i, _flip(question, spec, mode, i, ours, theirs)) for i, (ours, theirs) in enumerate(pairs) if not same(spec, ours, theirs)]
 
 
-def _flip(question: Question, mode: str, index: int, ours: Decision, theirs: Decision) -> Flip:
-    golden, spec = question.inputs[index], question.reference.decision
-    assert spec is not None
+def _flip(question: Question, spec: DecisionSpec, mode: str, index: int, ours: Decision, theirs: Decision) -> Flip:
+    golden = question.inputs[index]
+    expected, label = approved_by(golden.expected, spec.name), approved_by(golden.label, spec.name)
     left = question.reference.answers.rows(ALONE, spec.output)[index].astype(np.float64)
     right = question.answers.rows(mode, spec.output)[index].astype(np.float64)
     with np.errstate(invalid="ignore"):  # infinity on both sides
@@ -205,16 +209,27 @@ def _flip(question: Question, mode: str, index: int, ours: Decision, theirs: Dec
         slice=golden.slice,
         reference=ours.value,
         got=theirs.value,
-        expected=golden.expected,
-        label=golden.label,
+        expected=expected,
+        label=label,
         margin=ours.margin,
         drift=drift,
         reference_scores=_shown(left, shown),
         target_scores=_shown(right, shown),
         score_indices=shown,
-        tie=breaks_tie(spec, left, right),
+        tie=not question.count_ties and breaks_tie(spec, left, right, band=question.reference.band(spec, index)),
         required=question.required,
+        rule=spec.name,
+        right=_right(spec, expected if expected is not None else label, ours, theirs),
     )
+
+
+def _right(spec: DecisionSpec, truth: str | None, ours: Decision, theirs: Decision) -> str:
+    """Whose decision the text ``truth`` approves."""
+    if truth is None:
+        return ""
+    return {(True, True): "both", (True, False): "reference", (False, True): "target", (False, False): "neither"}[
+        approves(spec, truth, ours), approves(spec, truth, theirs)
+    ]
 
 
 def _decisive(left: Array, right: Array) -> tuple[int, ...]:
@@ -308,10 +323,19 @@ def _flip_findings(question: Question, cells: Cells) -> None:
     total = len(question.inputs)
     if real:
         first = max(real, key=lambda f: f.margin)
-        cause = f"Decisions differ from the reference on {len(inputs)} of {total} inputs ({', '.join(inputs[:5])}); the widest margin lost is {first.margin:.3g} on '{first.input}' ('{first.reference}' became '{first.got}' in mode '{first.mode}')."
+        by = f" by rule '{first.rule}'" if first.rule else ""
+        cause = f"Decisions differ from the reference on {len(inputs)} of {total} inputs ({', '.join(inputs[:5])}{_by_rule(real)}); the widest margin lost is {first.margin:.3g} on '{first.input}' ('{first.reference}' became '{first.got}'{by} in mode '{first.mode}')."
         allowed = len(inputs) <= question.max_flips
         cells.findings.append(_finding(question, "KP415" if allowed else "KP404", cause, first.input, inputs=inputs[:50], allowed=question.max_flips))
     if ties:
         names = sorted({f.input for f in ties})
-        cause = f"The reference's scores are tied on {', '.join(names[:5])} and the target decides otherwise there."
+        cause = f"The reference's scores are tied on {', '.join(names[:5])}{_by_rule(ties)} and the target decides otherwise there."
         cells.findings.append(_finding(question, "KP405", cause, names[0], inputs=names[:50]))
+
+
+def _by_rule(flips: list[Flip]) -> str:
+    """How many inputs each rule decides otherwise, where rules have names."""
+    inputs: dict[str, set[str]] = {}
+    for flip in flips:
+        inputs.setdefault(flip.rule, set()).add(flip.input)
+    return "".join(f"; {len(names)} by rule '{rule}'" for rule, names in inputs.items() if rule)

@@ -2,11 +2,12 @@
 
 With ``e(i) = max |reference - truth|`` on input ``i`` (elements of one output) and ``s(i)`` the output's largest magnitude there, the floor is
 
-    floor(i) = max( e(i), median_j(e(j) / s(j)) * s(i), median_j e(j), eps * s(i) )
+    floor(i) = max( min(e(i), SUSPECT * eps * s(i)), median_j(e(j) / s(j)) * s(i), median_j e(j), eps * s(i) )
 
 in output units. One draw of rounding errors says little: ``e(i)`` may be zero by luck, so the set's typical error, relative and absolute, stands
 in, and never less than one spacing of the model's own dtype. The absolute one is what an output that crosses zero needs: its error comes from
-the numbers that cancel, not from what is left. Medians, so that one noisy input decides for itself alone.
+the numbers that cancel, not from what is left. Medians, so that one noisy input decides for itself alone; and what is no rounding any more
+excuses nobody.
 
 ``tolerance = "auto"`` allows ``K * max(1, eps_target / eps_model) * floor(i)``. `K` is measured: see ``docs/decisions/013-derived-tolerances.md``.
 """
@@ -21,16 +22,21 @@ import numpy as np
 
 from kpipe.judging.answers import ALONE, Answers
 from kpipe.judging.compare import kind_of
+from kpipe_stages.decisions import outputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kpipe_stages.protocol import DecisionSpec
     from kpipe_stages.rows import Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 K = 16.0
 """Multiple of the floor that a float32 target may drift."""
+
+SUSPECT = 2.0**13
+"""An error of so many spacings of the model's dtype (1e-3 of the output in float32) is no rounding: the reference or the float64 run is wrong there."""
 
 EPSILON = {"float64": 2.0**-23, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Spacing at 1 of each precision class. A float64 model runs in float32 nearly everywhere, so its class is float32's."""
@@ -107,7 +113,8 @@ def widths(errors: Array, scales: Array, epsilon: float) -> Array:
         Shape (inputs,), output units; none below ``epsilon`` times its scale.
     """
     relative = _median(errors[scales > 0] / scales[scales > 0])
-    found: Array = np.maximum.reduce([errors, relative * scales, np.full_like(errors, _median(errors)), epsilon * scales])
+    own = np.minimum(errors, SUSPECT * epsilon * scales)
+    found: Array = np.maximum.reduce([own, relative * scales, np.full_like(errors, _median(errors)), epsilon * scales])
     return found
 
 
@@ -116,9 +123,9 @@ def ratio(target: str, model: str) -> float:
     return max(1.0, EPSILON[target] / EPSILON[model])
 
 
-def floor_words(floors: Mapping[str, Floor]) -> str:
-    """The floors as one line: ``'digit' 1.7e-06``."""
-    return ", ".join(f"'{output}' {floor.largest:.2g}" for output, floor in floors.items())
+def band_of(floors: Mapping[str, Floor], spec: DecisionSpec, index: int) -> float:
+    """The widest floor of a decision's outputs on one input, in output units; 0 where none is known."""
+    return max((float(floors[output].widths[index]) for output in outputs_of(spec) if output in floors), default=0.0)
 
 
 def _median(values: Array) -> float:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kpipe.evidence import Ending
 from kpipe.findings import Severity
-from kpipe.infer import decision_record, decision_spec
+from kpipe.golden import approved_by, rule_problems
+from kpipe.infer import decision_record, decision_specs
 from kpipe.judging.answers import open_answers
-from kpipe.judging.claims import excludes, flip_rate_bound, needed_inputs, sampled_ids
+from kpipe.judging.claims import excludes, needed_inputs, sampled_ids
 from kpipe.judging.floor import Floor
+from kpipe.judging.golden_rows import golden_summary
 from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.reference import Reference, judge_reference
+from kpipe.judging.ruled import Ruled, named
 from kpipe.judging.stages import stage_findings
 from kpipe.judging.target import Judged, Scene, judge_target
 from kpipe.judging.tolerance import derived_tolerance, precision_class, tolerance_for
@@ -25,8 +27,6 @@ from kpipe.record import (
     CellCounts,
     CellStatus,
     ContractRef,
-    GoldenRow,
-    GoldenSummary,
     RunRecord,
     StageRecord,
     TargetRecord,
@@ -36,17 +36,17 @@ from kpipe_stages.codec import decode
 from kpipe_stages.protocol import ExportResult, InspectResult, RunResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from kpipe.contract import Contract, LoadedContract
     from kpipe.evidence import Evidence, StageEvidence
     from kpipe.findings import Finding
     from kpipe.golden import GoldenSet
-    from kpipe_stages.decisions import Decision
     from kpipe_stages.protocol import DecisionSpec, Signature
 
 REFERENCE_STAGE = "reference"
+MOST_PROBLEMS = 10
 
 
 def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
@@ -61,20 +61,21 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
     stages = {stage.name: stage for stage in evidence.stages}
     inspected = inspection(stages.get("inspect"))
     signature = model_signature(stages) or (inspected.signature if inspected else None)
-    spec, inferred = decision_spec(contract, signature, inspected)
+    specs, inferred = decision_specs(contract, signature, inspected)
     dtypes = compute_dtypes(inspected)
     shared = _before(evidence, stages)
     names = {target.plan.name for target in evidence.targets}
     findings = [f for f in shared if f.target not in names]
-    reference, reference_findings = _reference(run, contract, evidence, stages, spec, dtypes)
+    reference, reference_findings = _reference(run, contract, evidence, stages, specs, dtypes)
     findings += reference_findings
     scene = Scene(run, contract, evidence, stages, dtypes, signature, reference)
     judged = [judge_target(scene, target, [f for f in shared if f.target == target.plan.name]) for target in evidence.targets]
     findings += [f for j in judged for f in j.findings]
-    findings += [*_evidence_findings(contract, evidence, reference, spec, inferred=inferred), *_claim(contract, evidence, judged)]
+    findings += [*_evidence_findings(contract, evidence, reference, specs, inferred=inferred), *_claim(contract, evidence, judged)]
     findings = _ranked(findings)
     targets = tuple(j.record for j in judged)
     verdict, headline = reach(findings, targets, synthetic=evidence.golden.kind in {"synthetic", "none"}, incomplete=evidence.incomplete)
+    decisions = tuple(decision_record(spec, inferred=inferred) for spec in specs)
     return RunRecord(
         schema_version=SCHEMA_VERSION,
         run_id=evidence.run_id,
@@ -82,11 +83,11 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
         wall_s=evidence.wall_s,
         verdict=verdict,
         headline=headline,
-        caveats=_caveats(evidence, spec, targets),
+        caveats=_caveats(evidence, specs, targets),
         candidate=_candidate(evidence, inspected, signature),
         contract=ContractRef(loaded.source, loaded.sha256),
-        golden=_golden(contract, evidence, reference),
-        decision=decision_record(spec, inferred=inferred),
+        golden=golden_summary(evidence.golden, reference, contract.agreement.confidence),
+        decision=decisions[0] if decisions else None,
         reference=_reference_record(evidence, stages, reference, reference_findings),
         targets=targets,
         truth=reference.truth if reference else None,
@@ -94,6 +95,7 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
         flips=tuple(flip for j in judged for flip in j.flips),
         stages=tuple(_stage_record(stage, evidence) for stage in evidence.stages),
         environment=evidence.environment,
+        decisions=decisions,
     )
 
 
@@ -164,7 +166,7 @@ def _openvino_findings(evidence: Evidence, stage: StageEvidence) -> list[Finding
 
 
 def _reference(
-    run: Path, contract: Contract, evidence: Evidence, stages: Mapping[str, StageEvidence], spec: DecisionSpec | None, dtypes: set[str]
+    run: Path, contract: Contract, evidence: Evidence, stages: Mapping[str, StageEvidence], specs: tuple[DecisionSpec, ...], dtypes: set[str]
 ) -> tuple[Reference | None, list[Finding]]:
     stage = stages.get(REFERENCE_STAGE)
     findings = [from_observation(evidence.reference.absent, target="reference")] if evidence.reference.absent else []
@@ -187,7 +189,7 @@ def _reference(
         for output in answers.outputs
     }
     try:
-        reference = replace(judge_reference(answers, spec, evidence.golden.inputs, tolerances, floors), truth=truth)
+        reference = replace(judge_reference(answers, specs, evidence.golden.inputs, tolerances, floors), truth=truth)
     except (OSError, ValueError, LookupError) as error:  # outputs that went away, were cut short or lack rows: there is nothing to compare with
         cause = f"The reference's outputs can't be read back: {error}"
         return None, [*findings, finding("KP314", cause, target="reference", place=REFERENCE_STAGE)]
@@ -195,7 +197,7 @@ def _reference(
 
 
 def _evidence_findings(
-    contract: Contract, evidence: Evidence, reference: Reference | None, spec: DecisionSpec | None, *, inferred: bool
+    contract: Contract, evidence: Evidence, reference: Reference | None, specs: tuple[DecisionSpec, ...], *, inferred: bool
 ) -> list[Finding]:
     """KP6xx: what the inputs can and can't prove."""
     golden = evidence.golden
@@ -212,19 +214,23 @@ def _evidence_findings(
                 "KP602", f"{golden.path} holds arrays that were already preprocessed: decoding and preprocessing were not checked.", place="golden"
             )
         )
-    if spec is None and (promise := _promised(contract, golden)):
+    if not specs and (promise := _promised(contract, golden)):
         findings.append(finding("KP610", f"{promise}, and no rule is known by which decisions are taken.", place="decision"))
-    if spec is None:
+    elif specs:
+        left = [name for name in contract.rule_tables if name not in {spec.name for spec in specs}]
+        findings += [finding("KP610", f"The contract's decision rule '{name}' names no output of the model.", place=name) for name in left]
+    findings += [finding("KP608", problem, place="golden") for problem in rule_problems(golden, tuple(contract.rule_tables) or ("",))[:MOST_PROBLEMS]]
+    if not specs:
         findings.append(finding("KP605", "No decision rule is known, so numbers were compared and decisions were not.", place="decision"))
     elif inferred:
         findings.append(
-            finding("KP606", f"The decision rule '{spec.rule}' on output '{spec.output}' was inferred from its activation.", place="decision")
+            finding("KP606", f"The decision rule '{specs[0].rule}' on output '{specs[0].output}' was inferred from its activation.", place="decision")
         )
-    if golden.kind == "raw" and spec is not None and not any(g.expected is not None for g in golden.inputs):
-        findings.append(finding("KP607", f"None of the {len(golden.inputs)} golden inputs has an expected decision.", place="golden"))
-    if reference is not None and spec is not None:
-        findings += _coverage(spec, reference.decisions)
-    return findings
+    for spec in specs:
+        if golden.kind == "raw" and not any(approved_by(g.expected, spec.name) is not None for g in golden.inputs):
+            by = f" by rule '{spec.name}'" if spec.name else ""
+            findings.append(finding("KP607", f"None of the {len(golden.inputs)} golden inputs has an expected decision{by}.", place="golden"))
+    return findings + [f for ruled in (reference.rules if reference else ()) for f in _coverage(ruled)]
 
 
 def _promised(contract: Contract, golden: GoldenSet) -> str:
@@ -232,22 +238,22 @@ def _promised(contract: Contract, golden: GoldenSet) -> str:
     expected = sum(g.expected is not None for g in golden.inputs)
     if expected:
         return f"{expected} golden inputs have an expected decision"
-    if contract.decision is not None:
-        return f"The contract's decision rule '{contract.decision.rule}' names no output of the model"
+    if tables := contract.rule_tables:
+        name, table = next(iter(tables.items()))
+        return f"The contract's decision rule '{name or table.rule}' names no output of the model"
     if contract.agreement.prove_flip_rate is not None or contract.agreement.max_flips:
         return "The contract speaks of flips"
     return ""
 
 
-def _coverage(spec: DecisionSpec, decisions: tuple[Decision, ...]) -> list[Finding]:
-    if spec.rule != "argmax" or not spec.labels:
+def _coverage(ruled: Ruled) -> list[Finding]:
+    """Labels of a rule that names one class, or bin, an input, and that no input got."""
+    spec = ruled.spec
+    unseen = [label for label in spec.labels if label not in {d.value for d in ruled.decisions}]
+    if spec.rule not in {"argmax", "bins"} or not unseen:
         return []
-    unseen = [label for label in spec.labels if label not in {d.value for d in decisions}]
-    if not unseen:
-        return []
-    return [
-        finding("KP603", f"No golden input is decided as {', '.join(repr(label) for label in unseen[:10])}.", place="golden", labels=unseen[:100])
-    ]
+    cause = f"{named(spec)}no golden input is decided as {', '.join(repr(label) for label in unseen[:10])}."
+    return [finding("KP603", cause[0].upper() + cause[1:], place="golden", labels=unseen[:100])]
 
 
 def _claim(contract: Contract, evidence: Evidence, judged: Sequence[Judged]) -> list[Finding]:
@@ -273,14 +279,14 @@ def _ranked(findings: list[Finding]) -> list[Finding]:
     return sorted(unique, key=lambda f: (0 if id(f) in decisive else order[f.severity], not f.required))
 
 
-def _caveats(evidence: Evidence, spec: DecisionSpec | None, targets: tuple[TargetRecord, ...]) -> tuple[str, ...]:
+def _caveats(evidence: Evidence, specs: tuple[DecisionSpec, ...], targets: tuple[TargetRecord, ...]) -> tuple[str, ...]:
     """What the verdict does not prove."""
     caveats = []
     if evidence.golden.kind == "synthetic":
         caveats.append("Synthetic inputs: numbers were compared, nothing is known of decisions on real data.")
     if evidence.golden.kind == "arrays":
         caveats.append("Preprocessing was not checked: the golden inputs are arrays that were already preprocessed.")
-    if spec is None:
+    if not specs:
         caveats.append("Decisions were not checked: no decision rule is known.")
     if left := [t.name for t in targets if not t.required]:
         caveats.append(f"Shown, but not part of the verdict: {', '.join(left)}.")
@@ -299,45 +305,6 @@ def _candidate(evidence: Evidence, inspected: InspectResult | None, signature: S
         layers=len(inspected.layers) if inspected else 0,
         signature=signature,
     )
-
-
-def _golden(contract: Contract, evidence: Evidence, reference: Reference | None) -> GoldenSummary:
-    golden = evidence.golden
-    decisions: tuple[Decision | None, ...] = reference.decisions if reference and reference.decisions else (None,) * len(golden.inputs)
-    sampled = sum(g.chosen == "sampled" for g in golden.inputs)
-    rows = tuple(
-        GoldenRow(
-            id=g.id,
-            file=g.shown,
-            slice=g.slice,
-            chosen=g.chosen,
-            label=g.label,
-            expected=g.expected,
-            decision=d.value if d else "",
-            margin=d.margin if d else math.nan,
-            scores=d.scores[:8] if d else (),
-        )
-        for g, d in zip(golden.inputs, decisions, strict=True)
-    )
-    return GoldenSummary(
-        kind=golden.kind,
-        path=golden.shown,
-        manifest_sha256=golden.manifest_sha256,
-        count=len(golden.inputs),
-        sampled=sampled,
-        mined=sum(g.chosen == "mined" for g in golden.inputs),
-        slices=_tally(g.slice for g in golden.inputs if g.slice),
-        classes=_tally(d.value for d in decisions if d is not None),
-        flip_rate_bound=flip_rate_bound(len(sampled_ids(golden)), contract.agreement.confidence),
-        confidence=contract.agreement.confidence,
-        rows=rows,
-    )
-
-
-def _tally(names: Iterable[str]) -> dict[str, int]:
-    from collections import Counter
-
-    return dict(sorted(Counter(names).items()))
 
 
 def _reference_record(

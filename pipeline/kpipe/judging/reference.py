@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,17 +11,16 @@ import numpy as np
 from kpipe.findings import Finding
 from kpipe.judging.answers import ALONE, Answers
 from kpipe.judging.compare import Problem, compare, kind_of
-from kpipe.judging.floor import Floor
+from kpipe.judging.floor import Floor, band_of
 from kpipe.judging.grade import finding
-from kpipe.judging.ties import TIE_ULPS
+from kpipe.judging.ruled import Ruled, rule_the_reference
 from kpipe.judging.tolerance import relative_noise
 from kpipe.record import TruthRecord
-from kpipe_stages.decisions import UNDECIDED, Decision, DecisionError
-from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
     from kpipe.golden import GoldenInput
     from kpipe.record import Tolerance
+    from kpipe_stages.protocol import DecisionSpec
 
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -33,8 +31,7 @@ class Reference:
     """The reference's answers and decisions."""
 
     answers: Answers
-    decision: DecisionSpec | None
-    decisions: tuple[Decision, ...] = ()
+    rules: tuple[Ruled, ...] = ()
     findings: tuple[Finding, ...] = field(default=())
     floors: Mapping[str, Floor] = field(default_factory=dict)
     """Output to its noise floor; empty where there was no float64 run."""
@@ -47,16 +44,14 @@ class Reference:
         floor = self.floors.get(output)
         return floor.widths if floor is not None else None
 
-    def tied(self, index: int) -> bool:
-        """Whether the reference's own scores leave the decision open, to float32 resolution."""
-        decision = self.decisions[index]
-        scale = max((abs(s) for s in decision.scores if math.isfinite(s)), default=0.0)
-        return decision.tied or decision.margin <= TIE_ULPS * 2.0**-23 * scale
+    def band(self, spec: DecisionSpec, index: int) -> float:
+        """The noise floor of a decision's scores on one input, in their units; 0 where it isn't known."""
+        return band_of(self.floors, spec, index)
 
 
 def judge_reference(
     answers: Answers,
-    spec: DecisionSpec | None,
+    specs: tuple[DecisionSpec, ...],
     inputs: tuple[GoldenInput, ...],
     tolerances: dict[str, Tolerance],
     floors: Mapping[str, Floor],
@@ -68,21 +63,8 @@ def judge_reference(
         *_numbers(answers, inputs),
         *_company(answers, inputs),
     ]
-    decisions: tuple[Decision, ...] = ()
-    if spec is not None and spec.output not in answers.outputs:
-        cause = f"The decision is taken on output '{spec.output}'; the model's outputs are {', '.join(answers.outputs)}."
-        findings.append(finding("KP608", cause, target="reference", place=spec.output))
-        spec = None
-    if spec is not None:
-        try:
-            decisions = tuple(answers.decisions(spec, ALONE))
-        except DecisionError as error:
-            findings.append(finding("KP608", str(error), target="reference", place=spec.output))
-            spec = None
-    reference = Reference(answers, spec, decisions, floors=floors)
-    if spec is not None:
-        findings += [*_approved(reference, inputs), *_ties(reference, inputs)]
-    return Reference(answers, spec, decisions, tuple(findings), floors)
+    rules, found = rule_the_reference(answers, specs, inputs, floors)
+    return Reference(answers, rules, (*findings, *found), floors)
 
 
 def magnitude(answers: Answers) -> float:
@@ -158,23 +140,3 @@ def _company(answers: Answers, inputs: tuple[GoldenInput, ...]) -> list[Finding]
     names = list(dict.fromkeys(inputs[i].id for rows in lonely.values() for i in rows))
     cause = f"Golden inputs had copies of themselves for company ({counts}; {', '.join(names[:5])}): rows that get mixed up could not show there."
     return [finding("KP612", cause, place="golden", inputs=names[:50])]
-
-
-def _approved(reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
-    findings = []
-    for golden, decision in zip(inputs, reference.decisions, strict=True):
-        if golden.expected is not None and golden.expected != decision.value:
-            truth = f"; the label says '{golden.label}'" if golden.label is not None else ""
-            cause = f"The reference decides '{decision.value}' on golden input '{golden.id}'; '{golden.expected}' was approved{truth}. Its margin is {decision.margin:.3g}."
-            findings.append(
-                finding("KP410", cause, target="reference", place=golden.id, decided=decision.value, expected=golden.expected, margin=decision.margin)
-            )
-    return findings
-
-
-def _ties(reference: Reference, inputs: tuple[GoldenInput, ...]) -> list[Finding]:
-    tied = [inputs[i].id for i, d in enumerate(reference.decisions) if d.value != UNDECIDED and reference.tied(i)]
-    if not tied:
-        return []
-    cause = f"The reference's scores are tied on {len(tied)} golden input{'s' if len(tied) > 1 else ''} ({', '.join(tied[:5])}): which class wins depends on the runtime."
-    return [finding("KP414", cause, target="reference", place=reference.decision.output if reference.decision else "", inputs=tied[:50])]

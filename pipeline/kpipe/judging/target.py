@@ -26,10 +26,12 @@ from kpipe.judging.verdict import failing, unchecking
 from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, TargetRecord
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
+from kpipe_stages.decisions import same
 from kpipe_stages.protocol import RunResult, Signature, TimingResult
 
 if TYPE_CHECKING:
     from kpipe.evidence import TargetPlan
+    from kpipe.judging.ruled import Ruled
     from kpipe.record import LimitCheck, Tolerance
     from kpipe_stages.rows import Rows
 
@@ -159,6 +161,7 @@ def _cells(bench: _Bench, answers: Answers | None) -> Cells:
             tolerances=_tolerances(bench, answers, reference),
             dtypes={spec.name: spec.dtype for spec in bench.scene.signature.outputs} if bench.scene.signature else {},
             max_flips=contract.agreement.max_flips,
+            count_ties=contract.agreement.ties == "count",
         )
     )
     bench.findings += cells.findings
@@ -272,28 +275,34 @@ def _machine_default(bench: _Bench, answers: Answers) -> None:
         place=plan.name,
         settings=dict(plan.chosen),
     )
-    if reference is None or reference.decision is None:
+    if reference is None or not reference.rules:
         return
     if not answers.has(MACHINE_DEFAULT):
         why = answers.result.failed.get(MACHINE_DEFAULT, "it was not run")
         bench.add("KP315", f"What this machine does without {chosen} is not known: {why}.", place=plan.name)
         return
-    spec = reference.decision
+    inputs = bench.scene.evidence.golden.inputs
     try:
-        own, default = answers.decisions(spec, ALONE), answers.decisions(spec, MACHINE_DEFAULT)
-        scores = zip(reference.answers.rows(ALONE, spec.output), answers.rows(MACHINE_DEFAULT, spec.output), strict=True)
-        ties = [breaks_tie(spec, ours, theirs) for ours, theirs in scores]
-        flipped = [
-            golden.id
-            for golden, a, kept, b, tie in zip(bench.scene.evidence.golden.inputs, reference.decisions, own, default, ties, strict=True)
-            if a.value == kept.value != b.value and not tie
-        ]
+        indices = sorted({i for ruled in reference.rules for i in _flipped_by_default(reference, answers, ruled)})
     except (OSError, ValueError, LookupError) as error:  # DecisionError among them
         bench.add("KP315", f"What this machine does without {chosen} is not known: {error}", place=plan.name)
         return
-    if flipped:
-        cause = f"Without {chosen} this machine's default decides otherwise on {len(flipped)} of {len(default)} inputs ({', '.join(flipped[:5])})."
+    if flipped := [inputs[i].id for i in indices]:
+        cause = f"Without {chosen} this machine's default decides otherwise on {len(flipped)} of {len(inputs)} inputs ({', '.join(flipped[:5])})."
         bench.add("KP309", cause, place=plan.name, inputs=flipped[:50])
+
+
+def _flipped_by_default(reference: Reference, answers: Answers, ruled: Ruled) -> list[int]:
+    """The golden inputs that only the machine's default decides otherwise than the reference, and that aren't ties."""
+    spec = ruled.spec
+    own, default = answers.decisions(spec, ALONE), answers.decisions(spec, MACHINE_DEFAULT)
+    scores = zip(reference.answers.decidable(spec, ALONE), answers.decidable(spec, MACHINE_DEFAULT), strict=True)
+    ties = [breaks_tie(spec, ours, theirs, band=reference.band(spec, i)) for i, (ours, theirs) in enumerate(scores)]
+    return [
+        i
+        for i, (ours, kept, found, tie) in enumerate(zip(ruled.decisions, own, default, ties, strict=True))
+        if same(spec, ours, kept) and not same(spec, ours, found) and not tie
+    ]
 
 
 def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvidence | None) -> Judged:

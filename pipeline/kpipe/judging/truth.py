@@ -8,7 +8,7 @@ import numpy as np
 
 from kpipe.evidence import Ending
 from kpipe.judging.answers import open_answers
-from kpipe.judging.floor import EPSILON, Floor, noise_floors
+from kpipe.judging.floor import EPSILON, SUSPECT, Floor, noise_floors
 from kpipe.judging.grade import finding
 from kpipe.record import FloorRecord, TruthRecord
 
@@ -23,9 +23,6 @@ TRUTH_STAGE = "truth"
 
 NAMED = 4
 """Parts that a message names."""
-
-SUSPECT = 2.0**13
-"""A relative error of so many spacings of the model's dtype (1e-3 in float32) is no rounding: the reference or the float64 run is wrong there."""
 
 
 def judge_truth(
@@ -99,8 +96,16 @@ def _usable(floors: dict[str, Floor], evidence: Evidence, precision: str) -> tup
                 f"(at most {floor.largest:.3g}, on '{evidence.golden.inputs[worst].id}'): more than rounding explains. Its tolerance is the default."
             )
             findings.append(finding("KP619", cause, target="reference", place=output, median=float(np.median(relative)), largest=floor.largest))
-        else:
-            usable[output] = floor
+            continue
+        usable[output] = floor
+        if noisy := [
+            evidence.golden.inputs[i].id for i in np.flatnonzero(floor.errors > SUSPECT * EPSILON[precision] * floor.scales) if floor.scales[i] > 0
+        ]:
+            cause = (
+                f"On {len(noisy)} golden inputs ({', '.join(noisy[:5])}) the reference differs from the candidate in float64 by more than rounding "
+                f"explains in output '{output}'; there the tolerance is held at what rounding could do."
+            )
+            findings.append(finding("KP619", cause, target="reference", place=output, inputs=noisy[:50]))
     return usable, findings
 
 

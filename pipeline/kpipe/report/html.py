@@ -101,10 +101,12 @@ def _environment() -> Environment:
         count=text.count,
         listing=text.listing,
         jsonish=_jsonish,
+        told=ledger.told,
         shape=_shape,
         utc=lambda stamp: text.utc(stamp).replace("T", " ").replace("Z", " UTC") or text.clean(stamp),
     )
     environment.tests["agreeing"] = summary.drift_passes
+    environment.tests["unapproved"] = ledger.unapproved
     return environment
 
 
@@ -144,6 +146,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
     return {
         "record": record,
         "row_of_reference": summary.target_row(record.reference) if record.reference else None,
+        "rules": summary.rules(record),
         "rows": list(zip(summary.rows(record), record.targets, strict=True)),
         "gauges": [_gauge(summary.worst_drift(t)) for t in record.targets],
         "cells": _cells(record),
@@ -203,7 +206,7 @@ def cut_lists(record: RunRecord, pictures: Mapping[str, str], limits: Limits) ->
         "cards": list(zip(cards, uris[: len(cards)], strict=True)),
         "gallery": [(row, uri) for row, uri in zip(close, uris[len(cards) :], strict=True) if uri],
         "lines": lines,
-        "lines_left_out": len(found) - len(cards) - len(lines),
+        "lines_left_out": len({entry.input for entry in found[len(cards) + len(lines) :]}),
         "drifts": drifts[: limits.rows * 4],
         "drifts_left_out": max(0, len(drifts) - limits.rows * 4),
         "golden_rows": [(row, ledger.wrong(row, flipped)) for row in golden],

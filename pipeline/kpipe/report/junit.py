@@ -120,7 +120,7 @@ def _add_decisions(suite: Suite, target: TargetRecord, record: RunRecord) -> Non
     for flip in record.flips:
         if flip.target == target.name and not flip.tie:
             by_mode.setdefault(flip.mode, []).append(
-                f"{flip.input}: {flip.reference} became {flip.got}, margin {text.number(flip.margin)}, drift {text.number(flip.drift)}"
+                f"{flip.input}: {f'{flip.rule}: ' if flip.rule else ''}{flip.reference} became {flip.got}, margin {text.number(flip.margin)}, drift {text.number(flip.drift)}"
             )
     for mode, lines in by_mode.items():
         outcome = "" if summary.status_of(target) is CellStatus.PASS else "failure"

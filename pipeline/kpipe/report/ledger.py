@@ -58,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Entry:
-    """One golden input on which something flipped."""
+    """One golden input on which something flipped, by one rule."""
 
     input: str
     file: str
@@ -71,7 +71,14 @@ class Entry:
     """A required target flips it."""
     tie: bool
     """Every flip of it is a tie."""
+    rule: str
+    """The decision rule's name; empty for the only one."""
     outcomes: tuple[Outcome, ...]
+
+    @property
+    def by_rule(self) -> str:
+        """``quality: `` before what that rule decides."""
+        return f"{self.rule}: " if self.rule else ""
 
     @property
     def brief(self) -> str:
@@ -80,13 +87,13 @@ class Entry:
 
 
 def entries(record: RunRecord) -> list[Entry]:
-    """Every input with a flip: required before not required, real before tied, the largest margin (the worst flip) first."""
-    by_input: dict[str, list[Flip]] = {}
+    """Every input with a flip, once for each rule that flips it: required before not required, real before tied, the largest margin (the worst flip) first."""
+    by_input: dict[tuple[str, str], list[Flip]] = {}
     for flip in record.flips:
-        by_input.setdefault(flip.input, []).append(flip)
+        by_input.setdefault((flip.input, flip.rule), []).append(flip)
     files = {row.id: row.file for row in record.golden.rows}
-    found = [_entry(flips, files.get(name, "")) for name, flips in by_input.items()]
-    return sorted(found, key=lambda e: (not e.required, e.tie, -text.badness(e.margin), e.input))
+    found = [_entry(flips, files.get(name, "")) for (name, _), flips in by_input.items()]
+    return sorted(found, key=lambda e: (not e.required, e.tie, -text.badness(e.margin), e.input, e.rule))
 
 
 def _entry(flips: list[Flip], file: str) -> Entry:
@@ -104,6 +111,7 @@ def _entry(flips: list[Flip], file: str) -> Entry:
         margin=first.margin,
         required=any(f.required for f in flips),
         tie=all(f.tie for f in flips),
+        rule=first.rule,
         outcomes=tuple(_outcome(group) for group in by_decision.values()),
     )
 
@@ -128,9 +136,16 @@ def _right(flip: Flip) -> str:
     """Who is right: the approved decision decides, else the label."""
     for kind, truth in (("approved decision", flip.expected), ("label", flip.label)):
         if truth is not None:
-            side = "the reference is right" if truth == flip.reference else "the target is right" if truth == flip.got else "both are wrong"
-            return f"{side} by the {kind} {text.shorten(truth, 40)}"
+            return f"{_SIDES[flip.right or _by_text(flip, truth)]} by the {kind} {text.shorten(truth, 40)}"
     return ""
+
+
+_SIDES = {"reference": "the reference is right", "target": "the target is right", "both": "both are right", "neither": "both are wrong"}
+
+
+def _by_text(flip: Flip, truth: str) -> str:
+    """Who is right in a record from before flips said so: decisions were text then."""
+    return "reference" if truth == flip.reference else "target" if truth == flip.got else "neither"
 
 
 def _bars(flip: Flip) -> tuple[Bar, ...]:
@@ -186,7 +201,23 @@ def rows_worth_showing(rows: Iterable[GoldenRow], flipped: set[str], limit: int)
 
 def wrong(row: GoldenRow, flipped: set[str]) -> bool:
     """A target flips it, or the reference decides otherwise than approved."""
-    return row.id in flipped or (row.expected is not None and row.expected != row.decision)
+    return row.id in flipped or unapproved(row)
+
+
+def unapproved(row: GoldenRow) -> bool:
+    """The reference decides otherwise than approved, by any rule; records from before rows said so have decisions of text."""
+    return not row.approved if row.approved is not None else row.expected is not None and row.expected != row.decision
+
+
+def told(row: GoldenRow, what: str) -> str:
+    """The ``decision``, ``expected``, ``label`` or ``margin`` of a row, by every rule that has a name; `text.ABSENT` where there is none."""
+
+    def word(value: str | float | None) -> str:
+        return text.ABSENT if value is None else text.number(value) if isinstance(value, float) else value
+
+    if not row.rules:
+        return word(getattr(row, what))
+    return "; ".join(f"{rule.rule}: {word(getattr(rule, what))}" for rule in row.rules)
 
 
 def flips_by_target(record: RunRecord) -> list[tuple[str, int, int]]:

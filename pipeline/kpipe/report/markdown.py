@@ -65,9 +65,12 @@ def _heading(record: RunRecord) -> str:
 
 
 def _facts(record: RunRecord) -> str:
-    golden, decision = record.golden, record.decision
+    golden = record.golden
     reference = escape(record.reference.title, 80) if record.reference else "no reference"
-    rule = f"{escape(decision.rule, 40)} of {code(decision.output, 60)}" if decision else "no decision rule"
+    told = (
+        (f"{escape(rule.name, 40)}: " if rule.name else "") + f"{escape(rule.rule, 40)} of {code(rule.output, 60)}" for rule in summary.rules(record)
+    )
+    rule = ", ".join(told) or "no decision rule"
     return f"{text.count(golden.count, 'golden input')} ({escape(golden.kind, 40)}) against {reference}; {rule}; sha256 {code(record.candidate.sha256, 20)}; {text.seconds(record.wall_s)}"
 
 
@@ -113,8 +116,9 @@ def _flips(record: RunRecord) -> str:
     for entry in entries[:MAX_FLIPS]:
         remarks = [word for word, holds in (("tie", entry.tie), ("not required", not entry.required)) if holds]
         lines.append(
-            f"| {code(entry.input, 80)} | {escape(entry.reference, 60)} | {escape(entry.brief, 200)} | {text.number(entry.margin)} | {text.listing(remarks)} |"
+            f"| {code(entry.input, 80)} | {escape(entry.by_rule + entry.reference, 60)} | {escape(entry.brief, 200)} | {text.number(entry.margin)} | {text.listing(remarks)} |"
         )
-    title = f"### {text.count(len(entries), 'input')} with another decision"
-    rest = [f"\nand {text.count(len(entries) - MAX_FLIPS, 'more input')} in the report"] if len(entries) > MAX_FLIPS else []
+    title = f"### {text.count(len({entry.input for entry in entries}), 'input')} with another decision"
+    left = len({entry.input for entry in entries[MAX_FLIPS:]})
+    rest = [f"\nand {text.count(left, 'more input')} in the report"] if left else []
     return "\n".join([title, "", head, *lines, *rest])

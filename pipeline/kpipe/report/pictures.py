@@ -6,6 +6,8 @@ import base64
 import io
 from typing import TYPE_CHECKING
 
+from kpipe.report.ledger import unapproved
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -28,7 +30,7 @@ def pictures(record: RunRecord, folder: Path) -> dict[str, str]:
         return {}
     files = {row.id: row.file for row in record.golden.rows if row.file}
     wanted = [flip.input for flip in record.flips]
-    wanted += [row.id for row in record.golden.rows if row.expected is not None and row.decision and row.expected != row.decision]
+    wanted += [row.id for row in record.golden.rows if row.decision and unapproved(row)]
     wanted += [row.id for row in sorted(record.golden.rows, key=lambda row: row.margin)[:24]]
     found = {name: _picture(folder / files[name]) for name in list(dict.fromkeys(wanted))[:MOST] if name in files}
     return {name: uri for name, uri in found.items() if uri}

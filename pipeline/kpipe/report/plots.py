@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.record import LatencyRecord
 from kpipe.report import summary, svg, text
+from kpipe_stages.decisions import moves_within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +102,8 @@ def margin_plot(record: RunRecord) -> str:
         axes.set_yticks(ticks, [f"{t:,}" for t in ticks], minor=False)
         axes.tick_params(axis="y", which="minor", length=0)
         axes.set_ylabel("golden inputs, log scale")
-        axes.set_xlabel("margin of the reference's decision, in output units")
+        by = f" by rule {_label(record.decision.name)}" if record.decision and record.decision.name else ""
+        axes.set_xlabel(f"margin of the reference's decision{by}, in output units")
         if reach:
             _mark_reach(axes, reach, (low, high), max(heights) * 1.9)
         words = f"{len(margins)} inputs; smallest margin {text.number(min(margins))}; the largest drift could flip margins up to {text.number(reach)}"
@@ -126,7 +128,7 @@ def decision_reach(record: RunRecord) -> float | None:
         return None
     drifts = [d.max_abs for t in record.targets if t.required for d in t.drift if d.output == record.decision.output]
     worst = max((d for d in drifts if math.isfinite(d) and d > 0), default=None)
-    return worst if worst is None or record.decision.rule == "threshold" else 2 * worst
+    return worst / moves_within(record.decision.rule, 1.0) if worst is not None else None
 
 
 def latency_plot(record: RunRecord) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kpipe.codes import UNCHECKED_CODES
 from kpipe.findings import Finding, Severity
-from kpipe.record import CellStatus, Drift, LatencyRecord, RunRecord, TargetRecord, Verdict
+from kpipe.record import CellStatus, DecisionRecord, Drift, LatencyRecord, RunRecord, TargetRecord, Verdict
 from kpipe.report import text
 
 if TYPE_CHECKING:
@@ -91,7 +91,21 @@ def target_row(target: TargetRecord, *, decided: bool = True) -> TargetRow:
 
 def rows(record: RunRecord) -> list[TargetRow]:
     """One row a target, in the record's order."""
-    return [target_row(target, decided=record.decision is not None) for target in record.targets]
+    return [target_row(target, decided=bool(rules(record))) for target in record.targets]
+
+
+def rules(record: RunRecord) -> tuple[DecisionRecord, ...]:
+    """Every decision rule in force; records from before there could be several have one at most."""
+    return record.decisions or ((record.decision,) if record.decision else ())
+
+
+def rules_in_brief(record: RunRecord) -> str:
+    """``argmax of digit, quality: threshold of score``: every rule, with its name where it has one."""
+    told = (
+        (f"{text.shorten(rule.name, 40)}: " if rule.name else "") + f"{text.shorten(rule.rule, 40)} of {text.shorten(rule.output, 40)}"
+        for rule in rules(record)
+    )
+    return text.listing(told) or "no decision rule"
 
 
 def status_counts(record: RunRecord) -> dict[CellStatus, int]:

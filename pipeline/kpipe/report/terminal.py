@@ -99,10 +99,9 @@ def _print_verdict(console: Console, record: RunRecord) -> None:
     for caveat in summary.warnings_first(record):
         _print(console, f"! {caveat}", indent=2)
     golden = record.golden
-    rule = f"{text.shorten(record.decision.rule, 40)} of {text.shorten(record.decision.output, 40)}" if record.decision else "no decision rule"
     _print(
         console,
-        f"{text.shorten(record.candidate.path, 60)}; {text.count(golden.count, 'golden input')} ({text.clean(golden.kind)}); {rule}; {text.seconds(record.wall_s)}",
+        f"{text.shorten(record.candidate.path, 60)}; {text.count(golden.count, 'golden input')} ({text.clean(golden.kind)}); {summary.rules_in_brief(record)}; {text.seconds(record.wall_s)}",
         style="dim",
     )
     console.print()

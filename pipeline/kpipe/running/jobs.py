@@ -87,7 +87,7 @@ class Common:
     contract: Contract
     golden: GoldenSet
     specs: tuple[InputSpec, ...]
-    decision: DecisionSpec | None
+    decisions: tuple[DecisionSpec, ...]
     cache: str
 
 
@@ -139,7 +139,7 @@ def run_job(
         threads=plan.threads,
         items=golden_items(common.golden) if raw else (),
         inputs=(plan.inputs or common.specs) if raw else (),
-        decision=common.decision,
+        decisions=common.decisions,
         timing=timing_plan(common.contract, limits, raw=raw),
     )
     if artifact is None:

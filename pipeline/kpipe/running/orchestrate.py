@@ -18,7 +18,7 @@ from kpipe.contract import Contract, TargetTable, check_names
 from kpipe.errors import KpipeError
 from kpipe.evidence import EVIDENCE_VERSION, Ending, Evidence, TargetEvidence, TargetPlan
 from kpipe.golden import NO_GOLDEN_SET, GoldenSet, array_golden_set, sha256_of
-from kpipe.infer import decision_spec
+from kpipe.infer import decision_specs
 from kpipe.preparation import prepared
 from kpipe.running import jobs, system
 from kpipe.running.artifacts import Artifacts
@@ -185,7 +185,7 @@ class Validation:
 
     def _common(self, signature: Signature, inspected: InspectResult) -> jobs.Common:
         assert self.golden is not None
-        spec, _ = decision_spec(self.contract, signature, inspected)
+        specs, _ = decision_specs(self.contract, signature, inspected)
         return jobs.Common(
             model=str(self.resolved.request.model),
             sha256=self.resolved.sha256,
@@ -193,7 +193,7 @@ class Validation:
             contract=self.contract,
             golden=self.golden,
             specs=input_specs(self.contract.inputs),
-            decision=spec,
+            decisions=specs,
             cache=str(self.shop.cache),
         )
 

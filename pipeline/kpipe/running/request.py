@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kpipe.contract import CONTRACT_NAME, Contract, LoadedContract, load_contract
 from kpipe.errors import GoldenError, UsageError
-from kpipe.golden import GoldenSet, array_golden_set, load_golden_folder, sha256_of
+from kpipe.golden import GoldenSet, array_golden_set, load_golden_folder, rule_problems, sha256_of
 from kpipe_stages.protocol import Observation, Trust
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ def resolve(request: Request, *, golden: bool = True) -> Resolved:
     model = _existing(request.model, "model")
     loaded = _contract(request)
     found = _golden(request, loaded) if golden else None
+    if found is not None and (problems := rule_problems(found, tuple(loaded.contract.rule_tables) or ("",))):
+        more = f" {len(problems)} problems of this kind in all." if len(problems) > 1 else ""
+        raise GoldenError(f"golden set {found.shown}: {problems[0]}{more}")
     digest = sha256_of(model)
     return Resolved(
         request=replace(request, model=model),

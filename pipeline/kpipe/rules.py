@@ -1,0 +1,128 @@
+"""``[decision]``: the table of one decision rule, and the rule as workers and judging read it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+
+from kpipe.errors import nearest
+from kpipe_stages.protocol import DecisionSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kpipe_stages.protocol import Signature
+
+
+def _rule(value: str) -> str:
+    from kpipe_stages.decisions import RULES
+
+    if ":" in value:
+        raise ValueError(f"a rule of your own code can't be run yet; expected one of {', '.join(RULES)}")
+    if value not in RULES:
+        raise ValueError(f"expected one of {', '.join(RULES)}{nearest(value, list(RULES))}")
+    return value
+
+
+def _thresholds(value: object) -> float | tuple[float, ...]:
+    numbers = value if isinstance(value, tuple) else (value,)
+    usable = [float(n) for n in numbers if isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n)]
+    if not usable or len(usable) != len(numbers):
+        raise ValueError("expected a finite number, or a list of them, one for each class")
+    return tuple(usable) if isinstance(value, tuple) else usable[0]
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Allowance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class DecisionTable(BaseModel):
+    """``[decision]``: how outputs become the product's answer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    rule: Annotated[str, AfterValidator(_rule)]
+    output: str | None = None
+    labels: tuple[str, ...] = ()
+    threshold: Annotated[float | tuple[float, ...], PlainValidator(_thresholds)] = 0.5
+    k: Annotated[int, Field(ge=1)] = 1
+    ordered: bool = True
+    edges: tuple[Finite, ...] = ()
+    atol: Allowance = 0.0
+    rtol: Allowance = 0.0
+
+
+def rule_of(table: DecisionTable, only: str | None, name: str = "") -> DecisionSpec | None:
+    """The rule of a table; a ranking that names no ``k`` is about all items.
+
+    Args:
+        table: the table.
+        only: the model's only output; None where it has several or isn't known. Without it a table that names no output is no rule.
+        name: the rule's.
+    """
+    output = table.output or only
+    if output is None:
+        return None
+    return DecisionSpec(
+        name=name,
+        rule=table.rule,
+        output=output,
+        threshold=table.threshold,
+        k=0 if table.rule == "ranking" and "k" not in table.model_fields_set else table.k,
+        labels=table.labels,
+        ordered=table.ordered,
+        edges=table.edges,
+        atol=table.atol,
+        rtol=table.rtol,
+    )
+
+
+def place_of_rule(name: str) -> str:
+    """Where a rule stands in the contract."""
+    return f"decisions.{name}" if name else "decision"
+
+
+def rule_problems(where: str, table: DecisionTable) -> list[str]:
+    """What a table says that its rule can't mean: a key of another rule, a key that is missing, two classes of one label."""
+    from kpipe_stages.decisions import check_decision, check_keys
+
+    spec = rule_of(table, only="")
+    problems = check_keys(table.rule, sorted(table.model_fields_set)) or (check_decision(spec) if spec else [])
+    return [f"{where}: {problem}" for problem in problems]
+
+
+def output_problems(where: str, table: DecisionTable, outputs: list[str]) -> list[str]:
+    """Hold the output that a table names, or doesn't, against the model's own."""
+    if table.output and table.output not in outputs:
+        return [f"{where}.output is '{table.output}'{nearest(table.output, outputs)}; the model's outputs are {', '.join(outputs)}"]
+    if not table.output and len(outputs) > 1:
+        return [f"{where}.output is missing and the model has {len(outputs)} outputs ({', '.join(outputs)}); name one"]
+    return []
+
+
+def only_output(signature: Signature | None) -> str | None:
+    """The output that need not be named."""
+    return signature.outputs[0].name if signature and len(signature.outputs) == 1 else None
+
+
+def in_words(spec: DecisionSpec) -> str:
+    """The rule as reports say it."""
+    return _WORDS[spec.rule](spec)
+
+
+def _limit(spec: DecisionSpec) -> str:
+    numbers = spec.threshold if isinstance(spec.threshold, tuple) else (spec.threshold,)
+    return ", ".join(f"{number:g}" for number in numbers)
+
+
+_WORDS: dict[str, Callable[[DecisionSpec], str]] = {
+    "argmax": lambda _: "the highest score",
+    "threshold": lambda spec: f"score >= {_limit(spec)}",
+    "multilabel": lambda spec: f"every class with score >= {_limit(spec)}",
+    "top_k": lambda spec: f"the best {spec.k}, {'in order' if spec.ordered else 'in any order'}",
+    "ranking": lambda spec: f"the order of the best {spec.k}" if spec.k else "the order of all",
+    "bins": lambda spec: f"bins with edges {', '.join(f'{edge:g}' for edge in spec.edges)}",
+    "tolerance": lambda spec: f"within {spec.atol:g} + {spec.rtol:g} * |reference|",
+}

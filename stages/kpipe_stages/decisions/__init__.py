@@ -1,0 +1,93 @@
+"""From scores to the decision that a product takes, with its margin: how far the scores are from another decision.
+
+Pure numpy. Margins are in output units and are infinity-norm distances; each rule's stands in its module: `best` for rules that rank
+scores, `borders` for those that hold a score against a border, `regression` for numbers. `same` says whether two decisions are one.
+
+Outputs with more than one axis (a class map, a mask) are decided position by position along the last axis; the decision is the whole
+map, named by a digest, and its margin the smallest of any position. NaN in the scores is the decision ``undecided``, never a class.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kpipe_stages.decisions import regression
+from kpipe_stages.decisions.best import argmax, ranking, top_k
+from kpipe_stages.decisions.borders import bins, threshold
+from kpipe_stages.decisions.checking import RULES, check_decision, check_keys
+from kpipe_stages.decisions.common import NOTHING, SEPARATOR, UNDECIDED, Decision, DecisionError, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kpipe_stages.protocol import DecisionSpec
+
+__all__ = [
+    "NOTHING",
+    "RULES",
+    "UNDECIDED",
+    "Decision",
+    "DecisionError",
+    "approves",
+    "check_decision",
+    "check_keys",
+    "decide",
+    "decide_rows",
+    "moves_within",
+    "outputs_of",
+    "same",
+    "value_of",
+]
+
+_DECIDE: dict[str, Callable[[DecisionSpec, Any], Decision]] = {
+    "argmax": argmax,
+    "threshold": threshold,
+    "multilabel": threshold,
+    "top_k": top_k,
+    "ranking": ranking,
+    "bins": bins,
+    "tolerance": regression.tolerance,
+}
+
+_TO_A_BORDER = ("threshold", "multilabel", "bins", "tolerance")
+"""Rules whose margin one score has to move by; with the others it is a gap between two scores that may both move."""
+
+
+def outputs_of(spec: DecisionSpec) -> tuple[str, ...]:
+    """The names of the outputs that the rule reads."""
+    return (spec.output,)
+
+
+def decide(spec: DecisionSpec, row: Any) -> Decision:
+    """Decide on one input's output (without a batch axis).
+
+    Raises:
+        DecisionError: the output's shape or dtype doesn't suit the rule, or the labels don't suit the number of classes.
+    """
+    return _DECIDE[spec.rule](spec, row)
+
+
+def decide_rows(spec: DecisionSpec, rows: Iterable[Any]) -> list[Decision]:
+    """Decide on each row. The same as `decide` row by row; rows may differ in shape."""
+    return [decide(spec, row) for row in rows]
+
+
+def same(spec: DecisionSpec, ours: Decision, theirs: Decision) -> bool:
+    """Whether ``theirs``, a target's or a later one, is the decision ``ours`` of the reference."""
+    if ours.basis is None or theirs.basis is None:  # equal text is an equal decision; `UNDECIDED` is never a number
+        return ours.value == theirs.value
+    return regression.close(spec, ours.basis, theirs.basis)
+
+
+def approves(spec: DecisionSpec, expected: str, decision: Decision) -> bool:
+    """Whether the text ``expected`` of a manifest approves the decision; a set may be written in any order."""
+    if decision.basis is not None:
+        return regression.approved(spec, expected, decision.basis)
+    if spec.rule in {"threshold", "multilabel"} or (spec.rule == "top_k" and not spec.ordered):
+        return sorted(expected.split(SEPARATOR)) == sorted(decision.value.split(SEPARATOR))
+    return expected == decision.value
+
+
+def moves_within(rule: str, margin: float) -> float:
+    """How far every score may move before a decision with that margin can be another one, in output units."""
+    return margin if rule in _TO_A_BORDER else margin / 2
