@@ -6,6 +6,7 @@ Floats that are not finite are written as strings (`kpipe_stages.codec`). A fiel
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -206,6 +207,31 @@ class ArtifactRecord:
 
 
 @dataclass(frozen=True)
+class Edge:
+    """A border between the raw file and a target's decision, at which something broke."""
+
+    name: str
+    """``archive``, ``golden``, ``decode``, ``preprocess``, ``signature``, ``backend``, ``export``, ``runtime``, ``precision``, ``batch`` or ``decision``."""
+    sentence: str
+    """Why this one."""
+
+
+@dataclass(frozen=True)
+class EdgeDrift:
+    """The largest step that a target's numbers take at one border."""
+
+    edge: str
+    output: str
+    mode: str
+    max_abs: float
+    """Output units."""
+    multiple: float
+    """Of ``unit``, on the input where it is largest."""
+    unit: str
+    """``floors``: the model's noise floor; ``spacings``: float32 spacings of the output's scale, where no floor is known."""
+
+
+@dataclass(frozen=True)
 class TargetRecord:
     """One target, checked or not. The reference has one too."""
 
@@ -237,6 +263,14 @@ class TargetRecord:
     """Raw file to decision."""
     peak_rss_bytes: int | None = None
     limits: tuple[LimitCheck, ...] = ()
+    flip_rate_bound: float | None = None
+    """The flip rate that its flips on the sampled inputs leave possible at the contract's confidence (Clopper-Pearson, upper, one-sided)."""
+    predicted_flip_rate: float | None = None
+    """Share of pairs of a sampled input's margin and any input's drift in which the drift could flip the decision: an upper estimate."""
+    edge: Edge | None = None
+    """The first border at which it leaves the reference; None where it didn't fail, or where nothing tells."""
+    edge_drifts: tuple[EdgeDrift, ...] = ()
+    """How far its numbers move at each border that could be measured."""
 
 
 @dataclass(frozen=True)
@@ -288,6 +322,11 @@ class GoldenRow:
     """Whether every decision that has an approved one is it; None where none has."""
     rules: tuple[RuleRow, ...] = ()
     """Where rules have names: what each makes of the input, the first one too."""
+    drift: float = math.nan
+    """Largest difference of a required target from the reference on this input, in the first rule's output and its units; NaN where nothing
+    was compared."""
+    drift_target: str = ""
+    """Which target that was."""
 
 
 @dataclass(frozen=True)

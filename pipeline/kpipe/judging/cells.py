@@ -56,6 +56,8 @@ class Cells:
     drift: list[Drift] = field(default_factory=list)
     flips: list[Flip] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    per_input: dict[str, list[float]] = field(default_factory=dict)
+    """Output to the largest difference from the reference on each input, over the modes; infinite where it has no number."""
     disagreements: dict[tuple[str, str, bool], list[Disagreement]] = field(default_factory=dict)
     """Output, code and whether against the target itself, to the modes in which it shows."""
 
@@ -133,6 +135,8 @@ def _judge_output(question: Question, cells: Cells, mode: str, output: str, flip
     cells.failed += failed
     cells.passed += len(question.inputs) - failed
     _record(question, cells, mode, output, drifts)
+    known = cells.per_input.setdefault(output, [0.0] * len(drifts))
+    cells.per_input[output] = [max(before, math.inf if math.isnan(d.max_abs) else d.max_abs) for before, d in zip(known, drifts, strict=True)]
     if own:
         _record(question, cells, f"{mode}{OWN}", output, own)
 

@@ -11,9 +11,11 @@ from kpipe.golden import approved_by, rule_problems
 from kpipe.infer import decision_record, decision_specs
 from kpipe.judging.answers import open_answers
 from kpipe.judging.claims import excludes, needed_inputs, sampled_ids
+from kpipe.judging.edges import Station, attributed
 from kpipe.judging.floor import Floor
 from kpipe.judging.golden_rows import golden_summary
 from kpipe.judging.grade import finding, from_observation
+from kpipe.judging.outlook import with_drift, with_outlook
 from kpipe.judging.reference import Reference, judge_reference
 from kpipe.judging.ruled import Ruled, named
 from kpipe.judging.stages import stage_findings
@@ -70,6 +72,11 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
     findings += reference_findings
     scene = Scene(run, contract, evidence, stages, dtypes, signature, reference)
     judged = [judge_target(scene, target, [f for f in shared if f.target == target.plan.name]) for target in evidence.targets]
+    edges = attributed(
+        {j.record.name: Station(t.plan, j.record, j.answers, j.findings) for j, t in zip(judged, evidence.targets, strict=True)}, reference
+    )
+    judged = [replace(j, record=replace(j.record, edge=edges[j.record.name][0], edge_drifts=edges[j.record.name][1])) for j in judged]
+    judged = with_outlook(judged, evidence.golden, reference.rules if reference else (), contract.agreement.confidence)
     findings += [f for j in judged for f in j.findings]
     findings += [*_evidence_findings(contract, evidence, reference, specs, inferred=inferred), *_claim(contract, evidence, judged)]
     findings = _ranked(findings)
@@ -86,7 +93,7 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
         caveats=_caveats(evidence, specs, targets),
         candidate=_candidate(evidence, inspected, signature),
         contract=ContractRef(loaded.source, loaded.sha256),
-        golden=golden_summary(evidence.golden, reference, contract.agreement.confidence),
+        golden=with_drift(golden_summary(evidence.golden, reference, contract.agreement.confidence), judged, specs[0].output if specs else ""),
         decision=decisions[0] if decisions else None,
         reference=_reference_record(evidence, stages, reference, reference_findings),
         targets=targets,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,10 @@ class Judged:
     record: TargetRecord
     findings: tuple[Finding, ...]
     flips: tuple[Flip, ...]
+    answers: Answers | None = None
+    """Its saved outputs; None where it has none."""
+    per_input: Mapping[str, list[float]] = field(default_factory=dict)
+    """Output to the largest difference from the reference on each input."""
 
 
 @dataclass(frozen=True)
@@ -348,7 +352,7 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
         peak_rss_bytes=peak,
         limits=limits,
     )
-    return Judged(record, tuple(bench.findings), tuple(cells.flips))
+    return Judged(record, tuple(bench.findings), tuple(cells.flips), answers, cells.per_input)
 
 
 def _timed_outputs(bench: _Bench, timing: TimingResult) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.codes import CODES
 from kpipe.record import CellCounts
-from kpipe.report import grouping, ledger, plots, summary, text
+from kpipe.report import grouping, ledger, plots, reach_plot, summary, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,6 +140,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
     drawn = {
         "drift": plots.drift_plot(record),
         "margin": plots.margin_plot(record),
+        "reach": reach_plot.reach_plot(record),
         "latency": plots.latency_plot(record),
         "timeline": plots.timeline_plot(record),
     }

@@ -84,9 +84,16 @@ def target_row(target: TargetRecord, *, decided: bool = True) -> TargetRow:
         p50=text.seconds(percentile(target.latency, 50)),
         p90=text.seconds(percentile(target.latency, 90)),
         size=text.size(target.artifact.size if target.artifact else None),
-        reason=text.clean(target.reason) or ("no cell was checked" if status is CellStatus.UNCHECKED else ""),
+        reason=_reason(target) or ("no cell was checked" if status is CellStatus.UNCHECKED else ""),
         cells=f"{cells.passed:,} pass, {cells.failed:,} fail, {cells.unchecked:,} unchecked",
     )
+
+
+def _reason(target: TargetRecord) -> str:
+    """Why, and at which border."""
+    told = f"first broken edge: {target.edge.name}. {target.edge.sentence}" if target.edge and target.edge.sentence not in target.reason else ""
+    reason = text.clean(target.reason)
+    return f"{reason}{'' if reason.endswith('.') or not reason else '.'} {text.clean(told[:1].upper() + told[1:])}".strip() if told else reason
 
 
 def rows(record: RunRecord) -> list[TargetRow]:
