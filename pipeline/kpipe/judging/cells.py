@@ -213,11 +213,21 @@ def _flip(question: Question, spec: DecisionSpec, mode: str, index: int, ours: D
         reference_scores=_shown(left, shown),
         target_scores=_shown(right, shown),
         score_indices=shown,
-        tie=breaks_tie(spec, left, right),
+        tie=breaks_tie(spec, *_given(question, spec, mode, index, left, right)),
         required=question.required,
         rule=spec.name,
         right=_right(spec, expected if expected is not None else label, ours, theirs),
     )
+
+
+def _given(question: Question, spec: DecisionSpec, mode: str, index: int, left: Array, right: Array) -> tuple[Any, Any]:
+    """What the rule read of both sides: the one output's scores, or its outputs by name."""
+    names = outputs_of(spec)
+    if names == (spec.output,):
+        return left, right
+    sides = (question.reference.answers, ALONE), (question.answers, mode)
+    ours, theirs = ({name: answers.rows(way, name)[index] for name in names} for answers, way in sides)
+    return ours, theirs
 
 
 def _right(spec: DecisionSpec, truth: str | None, ours: Decision, theirs: Decision) -> str:
