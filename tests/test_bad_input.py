@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import zipfile
 from typing import TYPE_CHECKING
@@ -327,6 +328,29 @@ def test_a_manifest_that_cannot_be_used(here: Path, golden: Path, text: str, wor
     (golden / "manifest.toml").write_text(text, encoding="utf-8")
     contract = digits_contract(here, TARGET, golden=golden)
     said(refuse(here, "validate", MODEL, "--contract", contract), 2, str(golden), words)
+
+
+@pytest.mark.parametrize(
+    ("rules", "entry", "words"),
+    [
+        ("[decision]", "{ digit = '9' }", ("names the rule 'digit'", "only text can be given")),
+        ("[decisions.digit]", "{ digits = '9' }", ("names the rule 'digits' (did you mean 'digit'?)", "are digit.")),
+        (
+            "[decisions.best]\nrule = 'top_k'\noutput = 'digit'\n[decisions.digit]",
+            "'9'",
+            ("the contract has 2 rules (best, digit)", "expected = { best = ... }"),
+        ),
+    ],
+)
+def test_approved_decisions_by_rules_that_the_contract_does_not_have(
+    here: Path, golden: Path, rules: str, entry: str, words: tuple[str, ...]
+) -> None:
+    path = golden / "manifest.toml"
+    text = re.sub(r"^(label|expected) = .*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    path.write_text(text.replace("chosen = ", f"expected = {entry}\nchosen = ", 1), encoding="utf-8")
+    contract = digits_contract(here, TARGET, golden=golden)
+    contract.write_text(contract.read_text(encoding="utf-8").replace("[decision]", rules), encoding="utf-8")
+    said(refuse(here, "validate", MODEL, "--contract", contract), 2, str(golden), "entry ", *words)
 
 
 def test_a_golden_folder_without_a_manifest(here: Path, golden: Path) -> None:

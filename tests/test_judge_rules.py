@@ -202,3 +202,80 @@ def test_every_report_names_the_rules(flipped: RunRecord) -> None:
     assert "size: 4" in source
     assert "2 inputs with another decision" in source
     assert summary.rules(replace(flipped, decisions=())) == (flipped.decision,)
+
+
+# ---------------------------------------------------------------- detection
+
+FINDS = Signature(
+    inputs=(TensorSpec("x", (None, 2), "float32"),),
+    outputs=(TensorSpec("b", (None, None, 4), "float32"), TensorSpec("s", (None, None), "float32"), TensorSpec("c", (None, None), "int32")),
+)
+DETECTION = """
+agreement = { tolerance = { rtol = 9, atol = 9 } }
+[decision]
+rule = "detection"
+boxes = "b"
+scores = "s"
+classes = "c"
+labels = ["cat", "dog"]
+nms = 0.5
+[targets.litert]
+"""
+
+
+def seen(**changes: Any) -> Answers:
+    """Two boxes on every input, as a row of each output."""
+    one = {
+        "b": np.array([[0, 0, 10, 10], [20, 0, 30, 10]], np.float32),
+        "s": np.array([0.9, 0.75], np.float32),
+        "c": np.array([0, 1], np.int32),
+    }
+    modes = {mode: {name: [np.array(one[name]) for _ in range(N)] for name in one} for mode in MODES}
+    made = Answers(modes, run_result(signature=FINDS))
+    for name, value in changes.items():
+        made.outputs[name][2] = np.array(value, one[name].dtype)
+    return made
+
+
+def detect(folder: Path, target: Answers, reference: Answers | None = None) -> RunRecord:
+    export = stage("export", result("export", ExportResult(FINDS, (), {})))
+    return Bench(folder, text=DETECTION, reference=reference or seen(), targets={"litert": target}, replaced={"export": export}).judge()
+
+
+def test_detections_that_agree_pass(tmp_path: Path) -> None:
+    record = detect(tmp_path, seen(b=[[1, 0, 11, 10], [20, 0, 30, 10]], s=[0.8, 0.6]))
+    assert record.verdict is Verdict.PASS
+    assert record.golden.classes == {"1 cat, 1 dog": N}
+    assert record.decision is not None
+    assert record.decision.detail == "boxes of b with score >= 0.5, the best of those that overlap by more than 0.5, the same at an overlap of 0.5"
+
+
+@pytest.mark.parametrize(
+    ("changes", "got"),
+    [({"s": [0.9, 0.4]}, "1 cat"), ({"b": [[6, 0, 16, 10], [20, 0, 30, 10]]}, "1 cat, 1 dog"), ({"c": [1, 1]}, "2 dog")],
+    ids=["a box less", "a box elsewhere", "another class"],
+)
+def test_a_detection_that_differs_fails_every_output_that_it_was_read_from(tmp_path: Path, changes: dict[str, Any], got: str) -> None:
+    record = detect(tmp_path, seen(**changes))
+    (flip,) = record.flips
+    assert (flip.input, flip.mode, flip.reference, flip.got, flip.tie) == ("in-2", "alone", "1 cat, 1 dog", got, False)
+    assert flip.margin == pytest.approx(0.25)
+    assert record.verdict is Verdict.FAIL
+    assert row(record).cells.failed >= 3
+    assert "KP404" in codes(record)
+
+
+def test_a_box_at_the_threshold_is_a_tie(tmp_path: Path) -> None:
+    record = detect(tmp_path, seen(s=[0.9, 0.49999997]), seen(s=[0.9, 0.5]))
+    assert record.verdict is Verdict.PASS
+    assert [flip.tie for flip in record.flips] == [True]
+    assert {"KP405", "KP414"} <= set(codes(record))
+
+
+def test_detections_of_another_shape_are_no_pass(tmp_path: Path) -> None:
+    fewer = detect(tmp_path / "fewer", seen(b=[[0, 0, 10, 10]], s=[0.9], c=[0]))
+    assert (fewer.verdict, [flip.got for flip in fewer.flips]) == (Verdict.FAIL, ["1 cat"])
+    assert "KP403" in codes(fewer)
+    odd = detect(tmp_path / "odd", seen(s=[0.9]))
+    assert odd.verdict is Verdict.FAIL
+    assert "KP608" in codes(odd)

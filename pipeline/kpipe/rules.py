@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
@@ -35,6 +35,7 @@ def _thresholds(value: object) -> float | tuple[float, ...]:
 
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Overlap = Annotated[float, Field(gt=0, le=1)]
 Allowance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -52,6 +53,12 @@ class DecisionTable(BaseModel):
     edges: tuple[Finite, ...] = ()
     atol: Allowance = 0.0
     rtol: Allowance = 0.0
+    boxes: str | None = None
+    scores: str | None = None
+    classes: str | None = None
+    box_format: Literal["xyxy", "xywh", "center_xywh"] = "xyxy"
+    iou: Overlap = 0.5
+    nms: Overlap | None = None
 
 
 def rule_of(table: DecisionTable, only: str | None, name: str = "") -> DecisionSpec | None:
@@ -62,7 +69,7 @@ def rule_of(table: DecisionTable, only: str | None, name: str = "") -> DecisionS
         only: the model's only output; None where it has several or isn't known. Without it a table that names no output is no rule.
         name: the rule's.
     """
-    output = table.output or only
+    output = table.scores if table.rule == "detection" else table.output or only
     if output is None:
         return None
     return DecisionSpec(
@@ -76,6 +83,11 @@ def rule_of(table: DecisionTable, only: str | None, name: str = "") -> DecisionS
         edges=table.edges,
         atol=table.atol,
         rtol=table.rtol,
+        boxes=table.boxes or "",
+        classes=table.classes or "",
+        box_format=table.box_format,
+        iou=table.iou,
+        nms=table.nms,
     )
 
 
@@ -94,7 +106,10 @@ def rule_problems(where: str, table: DecisionTable) -> list[str]:
 
 
 def output_problems(where: str, table: DecisionTable, outputs: list[str]) -> list[str]:
-    """Hold the output that a table names, or doesn't, against the model's own."""
+    """Hold the outputs that a table names, or doesn't, against the model's own."""
+    if table.rule == "detection":
+        roles = [(key, name) for key in ("boxes", "scores", "classes") if (name := getattr(table, key)) and name not in outputs]
+        return [f"{where}.{key} is '{name}'{nearest(name, outputs)}; the model's outputs are {', '.join(outputs)}" for key, name in roles]
     if table.output and table.output not in outputs:
         return [f"{where}.output is '{table.output}'{nearest(table.output, outputs)}; the model's outputs are {', '.join(outputs)}"]
     if not table.output and len(outputs) > 1:
@@ -117,6 +132,10 @@ def _limit(spec: DecisionSpec) -> str:
     return ", ".join(f"{number:g}" for number in numbers)
 
 
+def _suppression(spec: DecisionSpec) -> str:
+    return "" if spec.nms is None else f", the best of those that overlap by more than {spec.nms:g}"
+
+
 _WORDS: dict[str, Callable[[DecisionSpec], str]] = {
     "argmax": lambda _: "the highest score",
     "threshold": lambda spec: f"score >= {_limit(spec)}",
@@ -124,5 +143,6 @@ _WORDS: dict[str, Callable[[DecisionSpec], str]] = {
     "top_k": lambda spec: f"the best {spec.k}, {'in order' if spec.ordered else 'in any order'}",
     "ranking": lambda spec: f"the order of the best {spec.k}" if spec.k else "the order of all",
     "bins": lambda spec: f"bins with edges {', '.join(f'{edge:g}' for edge in spec.edges)}",
+    "detection": lambda spec: f"boxes of {spec.boxes} with score >= {_limit(spec)}{_suppression(spec)}, the same at an overlap of {spec.iou:g}",
     "tolerance": lambda spec: f"within {spec.atol:g} + {spec.rtol:g} * |reference|",
 }

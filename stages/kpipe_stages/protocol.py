@@ -182,6 +182,15 @@ class DecisionSpec:
     rtol: float = 0.0
     name: str = ""
     """Of ``[decisions.NAME]``; empty for the only rule."""
+    boxes: str = ""
+    """``detection``: the output of boxes; ``output`` is the one of scores."""
+    classes: str = ""
+    """``detection``: the output of classes; empty where scores have a column a class."""
+    box_format: str = "xyxy"
+    iou: float = 0.5
+    """``detection``: boxes that overlap by as much are the same."""
+    nms: float | None = None
+    """``detection``: of boxes of one class that overlap by more, the best is kept; None keeps all."""
 
 
 # ---------------------------------------------------------------- inspect

@@ -7,10 +7,12 @@ tied itself, at every position of a map.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kpipe.judging.tied_boxes import boxes_tie
 from kpipe_stages.decisions.borders import thresholds
 from kpipe_stages.decisions.regression import allowance
 
@@ -25,16 +27,18 @@ TIE_ULPS = 8
 """Scores within so many float32 spacings of each other, or of the threshold, are tied: no runtime promises to keep their order."""
 
 
-def breaks_tie(spec: DecisionSpec, reference: Array, target: Array, *, band: float = 0.0) -> bool:
+def breaks_tie(spec: DecisionSpec, reference: Any, target: Any, *, band: float = 0.0) -> bool:
     """Whether the reference's own scores allow the target's decision, to float32 resolution or to within ``band``.
 
     Args:
         spec: the rule.
-        reference: the reference's scores on one input, classes last.
+        reference: the reference's scores on one input, classes last; its outputs by name where the rule reads several.
         target: the target's.
         band: a wider resolution than float32's, absolute, in output units; gaps between two scores and distances to a border are held against it
             alike.
     """
+    if spec.rule == "detection":
+        return boxes_tie(spec, reference, target, functools.partial(_near, band=band))
     if reference.shape != target.shape or np.isnan(reference).any() or np.isnan(target).any():
         return False
     ours, theirs = (np.atleast_1d(scores).astype(np.float64) for scores in (reference, target))

@@ -1,7 +1,8 @@
 """From scores to the decision that a product takes, with its margin: how far the scores are from another decision.
 
 Pure numpy. Margins are in output units and are infinity-norm distances; each rule's stands in its module: `best` for rules that rank
-scores, `borders` for those that hold a score against a border, `regression` for numbers. `same` says whether two decisions are one.
+scores, `borders` for those that hold a score against a border, `regression` for numbers, `detecting` for boxes. `same` says whether two
+decisions are one.
 
 Outputs with more than one axis (a class map, a mask) are decided position by position along the last axis; the decision is the whole
 map, named by a digest, and its margin the smallest of any position. NaN in the scores is the decision ``undecided``, never a class.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kpipe_stages.decisions import regression
+from kpipe_stages.decisions import detecting, regression
 from kpipe_stages.decisions.best import argmax, ranking, top_k
 from kpipe_stages.decisions.borders import bins, threshold
 from kpipe_stages.decisions.checking import RULES, check_decision, check_keys
@@ -47,19 +48,24 @@ _DECIDE: dict[str, Callable[[DecisionSpec, Any], Decision]] = {
     "ranking": ranking,
     "bins": bins,
     "tolerance": regression.tolerance,
+    "detection": detecting.detection,
 }
 
-_TO_A_BORDER = ("threshold", "multilabel", "bins", "tolerance")
+_TO_A_BORDER = ("threshold", "multilabel", "bins", "tolerance", "detection")
 """Rules whose margin one score has to move by; with the others it is a gap between two scores that may both move."""
 
 
 def outputs_of(spec: DecisionSpec) -> tuple[str, ...]:
     """The names of the outputs that the rule reads."""
-    return (spec.output,)
+    return tuple(name for name in (spec.output, spec.boxes, spec.classes) if name) or (spec.output,)
 
 
 def decide(spec: DecisionSpec, row: Any) -> Decision:
     """Decide on one input's output (without a batch axis).
+
+    Args:
+        spec: the rule.
+        row: the output's array; arrays by output name where `outputs_of` names several.
 
     Raises:
         DecisionError: the output's shape or dtype doesn't suit the rule, or the labels don't suit the number of classes.
@@ -76,14 +82,16 @@ def same(spec: DecisionSpec, ours: Decision, theirs: Decision) -> bool:
     """Whether ``theirs``, a target's or a later one, is the decision ``ours`` of the reference."""
     if ours.basis is None or theirs.basis is None:  # equal text is an equal decision; `UNDECIDED` is never a number
         return ours.value == theirs.value
+    if spec.rule == "detection":
+        return detecting.same_boxes(spec, ours.basis, theirs.basis)
     return regression.close(spec, ours.basis, theirs.basis)
 
 
 def approves(spec: DecisionSpec, expected: str, decision: Decision) -> bool:
-    """Whether the text ``expected`` of a manifest approves the decision; a set may be written in any order."""
-    if decision.basis is not None:
+    """Whether the text ``expected`` of a manifest approves the decision; a set may be written in any order. Of boxes it says how many of which class."""
+    if spec.rule == "tolerance" and decision.basis is not None:
         return regression.approved(spec, expected, decision.basis)
-    if spec.rule in {"threshold", "multilabel"} or (spec.rule == "top_k" and not spec.ordered):
+    if spec.rule in {"threshold", "multilabel", "detection"} or (spec.rule == "top_k" and not spec.ordered):
         return sorted(expected.split(SEPARATOR)) == sorted(decision.value.split(SEPARATOR))
     return expected == decision.value
 

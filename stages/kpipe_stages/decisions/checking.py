@@ -6,6 +6,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
+from kpipe_stages.decisions.boxes import FORMATS
 from kpipe_stages.decisions.common import NOTHING, RESERVED, SEPARATOR, UNDECIDED
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "ranking": (),
     "bins": ("edges",),
     "tolerance": ("atol", "rtol"),
+    "detection": ("boxes", "scores"),
 }
 """Rule to the keys that it can't do without."""
 
@@ -32,6 +34,7 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
     "ranking": ("output", "labels", "k"),
     "bins": ("output", "labels"),
     "tolerance": ("output",),
+    "detection": ("classes", "labels", "threshold", "box_format", "iou", "nms"),
 }
 """Rule to the other keys that mean something to it."""
 
@@ -51,7 +54,7 @@ def check_decision(spec: DecisionSpec) -> list[str]:
     """Say what is wrong with a rule, before there are scores; empty when nothing is."""
     if spec.rule not in RULES:
         return [f"rule = {spec.rule!r} (expected one of {', '.join(RULES)}). Mend the rule."]
-    return [*_check_numbers(spec), *_check_bins(spec), *_check_allowance(spec), *_check_labels(spec)]
+    return [*_check_numbers(spec), *_check_bins(spec), *_check_allowance(spec), *_check_detection(spec), *_check_labels(spec)]
 
 
 def _check_numbers(spec: DecisionSpec) -> Iterator[str]:
@@ -79,6 +82,19 @@ def _check_allowance(spec: DecisionSpec) -> Iterator[str]:
         yield f"atol = {spec.atol}, rtol = {spec.rtol} (expected finite numbers, 0 or more). Mend them."
     elif spec.atol == 0 == spec.rtol:
         yield "atol = 0 and rtol = 0 allow no difference at all (expected one of them above 0). Say what the product's user would not notice."
+
+
+def _check_detection(spec: DecisionSpec) -> Iterator[str]:
+    if spec.rule != "detection":
+        return
+    if isinstance(spec.threshold, tuple):
+        yield f"threshold = {list(spec.threshold)} (expected one number for all boxes). Mend the threshold."
+    if not 0 < spec.iou <= 1 or not (spec.nms is None or 0 < spec.nms <= 1):
+        yield f"iou = {spec.iou}, nms = {spec.nms} (expected overlaps above 0, at most 1). Mend them."
+    if spec.box_format not in FORMATS:
+        yield f"box_format = {spec.box_format!r} (expected one of {', '.join(FORMATS)}). Mend it."
+    if len({spec.output, spec.boxes, spec.classes}) < 3:  # noqa: PLR2004 - three roles
+        yield f"scores = {spec.output!r}, boxes = {spec.boxes!r}, classes = {spec.classes!r} (expected an output of its own for each). Name them."
 
 
 def _check_labels(spec: DecisionSpec) -> Iterator[str]:
