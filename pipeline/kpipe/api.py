@@ -18,6 +18,7 @@ from kpipe.record import RunRecord, Verdict
 from kpipe.report.deploy import deployments
 from kpipe.report.summary import contradictions
 from kpipe.running import system
+from kpipe.running.knobs import turn_knobs
 from kpipe.running.orchestrate import collect
 from kpipe.running.request import Request, Resolved, resolve
 from kpipe.store import RunFolder, discard, held, load_evidence, load_record, new_run_path, open_run_folder, save_evidence
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 JUDGED_BY = "contract.judged.toml"
 """The contract that a finished run was judged by last, where that was not its own."""
+
+TUNABLE = frozenset({"backend", "export", "runtime", "precision", "batch"})
+"""Borders at which a setting of the runtime may remove the difference."""
 
 EXIT_OF_VERDICT = {Verdict.PASS: Exit.PASS, Verdict.FAIL: Exit.FAIL, Verdict.INCOMPLETE: Exit.INCOMPLETE}
 
@@ -112,7 +116,11 @@ def validate(
                 discard(folder)
             raise
         save_evidence(folder, evidence)
-        return conclude(folder, resolved.loaded)
+        record = judge_run(folder.path, resolved.loaded, evidence)
+        if differing := [target.name for target in record.targets if target.edge and target.edge.name in TUNABLE]:
+            save_evidence(folder, signals.run(turn_knobs(resolved, folder, evidence, differing, on_event or (lambda *_: None))))
+            return conclude(folder, resolved.loaded)
+        return _write(folder, record)
 
 
 @contextmanager

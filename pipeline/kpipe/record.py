@@ -232,6 +232,18 @@ class EdgeDrift:
 
 
 @dataclass(frozen=True)
+class KnobRecord:
+    """A target that differs, run again with one setting changed."""
+
+    title: str
+    settings: dict[str, Any]
+    removes: bool | None
+    """Whether it then agrees with the reference; None where it couldn't be run so."""
+    why: str = ""
+    """Why it couldn't."""
+
+
+@dataclass(frozen=True)
 class TargetRecord:
     """One target, checked or not. The reference has one too."""
 
@@ -269,6 +281,8 @@ class TargetRecord:
     """Share of pairs of a sampled input's margin and any input's drift in which the drift could flip the decision: an upper estimate."""
     edge: Edge | None = None
     """The first border at which it leaves the reference; None where it didn't fail, or where nothing tells."""
+    knobs: tuple[KnobRecord, ...] = ()
+    """Settings that were tried because its numbers or decisions differ."""
     edge_drifts: tuple[EdgeDrift, ...] = ()
     """How far its numbers move at each border that could be measured."""
 

@@ -9,6 +9,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Knob:
+    """One setting of a runtime that may remove a difference."""
+
+    title: str
+    """``without XNNPACK``."""
+    key: str
+    value: str | int | bool
+
+
+@dataclass(frozen=True)
 class Runtime:
     """One way to run a model."""
 
@@ -30,7 +40,15 @@ class Runtime:
     required_by_default: bool = True
     float32_settings: tuple[tuple[str, str], ...] = ()
     """Settings that ask for float32 where the runtime would otherwise choose by CPU."""
+    knobs: tuple[Knob, ...] = ()
+    """Settings to try, one at a time, where its numbers differ: each takes a source of difference away."""
 
+
+OPENVINO_KNOBS = (
+    Knob("in float32", "INFERENCE_PRECISION_HINT", "f32"),
+    Knob("in accuracy mode", "EXECUTION_MODE_HINT", "ACCURACY"),
+    Knob("on one thread", "INFERENCE_NUM_THREADS", 1),
+)
 
 FORMATS = ("saved_model", "litert", "onnx", "openvino_ir")
 
@@ -38,10 +56,35 @@ RUNTIMES: dict[str, Runtime] = {
     row.name: row
     for row in (
         Runtime("jax", "run_keras", "keras", ("jax", "keras"), "jax", "Keras on JAX", keras_backend="jax", default_target=False),
-        Runtime("tensorflow", "run_keras", "keras", ("tensorflow", "keras"), "tensorflow", "Keras on TensorFlow", keras_backend="tensorflow"),
+        Runtime(
+            "tensorflow",
+            "run_keras",
+            "keras",
+            ("tensorflow", "keras"),
+            "tensorflow",
+            "Keras on TensorFlow",
+            keras_backend="tensorflow",
+            knobs=(Knob("operator by operator", "run_eagerly", value=True),),
+        ),
         Runtime("saved_model", "run_saved_model", "saved_model", ("tensorflow",), "tensorflow", "SavedModel, as TF Serving loads it"),
-        Runtime("litert", "run_litert", "litert", ("ai-edge-litert",), "litert", "LiteRT"),
-        Runtime("onnxruntime", "run_onnxruntime", "onnx", ("onnxruntime",), "onnxruntime", "ONNX Runtime"),
+        Runtime(
+            "litert",
+            "run_litert",
+            "litert",
+            ("ai-edge-litert",),
+            "litert",
+            "LiteRT",
+            knobs=(Knob("without XNNPACK", "xnnpack", value=False), Knob("on one thread", "num_threads", 1)),
+        ),
+        Runtime(
+            "onnxruntime",
+            "run_onnxruntime",
+            "onnx",
+            ("onnxruntime",),
+            "onnxruntime",
+            "ONNX Runtime",
+            knobs=(Knob("without graph optimisation", "graph_optimization_level", "disable"), Knob("on one thread", "intra_op_num_threads", 1)),
+        ),
         Runtime(
             "openvino",
             "run_openvino",
@@ -50,6 +93,7 @@ RUNTIMES: dict[str, Runtime] = {
             "openvino",
             "OpenVINO on the SavedModel",
             float32_settings=(("INFERENCE_PRECISION_HINT", "f32"),),
+            knobs=OPENVINO_KNOBS,
         ),
         Runtime(
             "openvino_ir",
@@ -59,6 +103,7 @@ RUNTIMES: dict[str, Runtime] = {
             "openvino",
             "OpenVINO on its IR",
             float32_settings=(("INFERENCE_PRECISION_HINT", "f32"),),
+            knobs=OPENVINO_KNOBS,
         ),
         Runtime(
             "keras_openvino",
@@ -70,6 +115,7 @@ RUNTIMES: dict[str, Runtime] = {
             keras_backend="openvino",
             required_by_default=False,
             float32_settings=(("INFERENCE_PRECISION_HINT", "f32"),),
+            knobs=OPENVINO_KNOBS,
         ),
     )
 }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kpipe.judging.reference import Reference
+    from kpipe.record import KnobRecord
 
 BORDER_OF = {
     **dict.fromkeys(("KP001", "KP002", "KP003", "KP004", "KP005", "KP006", "KP007", "KP008", "KP009", "KP010", "KP011", "KP012", "KP018"), "archive"),
@@ -48,6 +49,8 @@ NUMBERS = frozenset({"KP401", "KP402", "KP404"})
 
 FIRST = ("archive", "golden", "decode", "preprocess", "signature", "export", "runtime", "precision", "backend", "decision")
 """The order in which borders are passed, for findings that name theirs."""
+
+PRECISION_KNOBS = frozenset({"in float32", "in accuracy mode"})
 
 IN_FLOORS = Tolerance(rtol=0.0, atol=1.0, source="", unit="floor")
 IN_SPACINGS = Tolerance(rtol=0.0, atol=2.0**-23, source="")
@@ -104,13 +107,21 @@ def _by_numbers(station: Station, stations: Sequence[Station], reference: Refere
         return Edge("signature", swap)
     if not station.differs:
         return Edge("batch", "Inputs run one by one agree with the reference; in company they don't.")
-    if not station.plan.provided and (edge := _before_it(station, stations)):
-        return edge
-    if edge := _by_precision(station, stations):
-        return edge
-    if station.plan.provided:
-        return Edge("export", "The artifact that was handed in does not compute what the candidate computes.")
-    return _last(station, stations)
+    before = None if station.plan.provided else _before_it(station, stations)
+    return before or _by_precision(station, stations) or _by_knobs(station) or _last(station, stations)
+
+
+def _by_knobs(station: Station) -> Edge | None:
+    """A setting that removes the difference."""
+    for knob in station.record.knobs:
+        if knob.removes:
+            border = "precision" if knob.title in PRECISION_KNOBS else "runtime"
+            return Edge(border, f"Run {knob.title} ({_setting(knob)}) it agrees with the reference.")
+    return None
+
+
+def _setting(knob: KnobRecord) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in knob.settings.items())
 
 
 def _named(stations: Sequence[Station], runtime: str) -> Station | None:
@@ -156,6 +167,8 @@ def _sibling(station: Station, stations: Sequence[Station]) -> Station | None:
 
 def _last(station: Station, stations: Sequence[Station]) -> Edge:
     """The stations before it agree, or aren't there: what is left is the conversion to its format, and the runtime."""
+    if station.plan.provided:
+        return Edge("export", "The artifact that was handed in does not compute what the candidate computes.")
     artifact = station.record.artifact.sha256 if station.record.artifact else ""
     shared = next(
         (s for s in stations if s is not station and artifact and s.record.artifact and s.record.artifact.sha256 == artifact and not s.differs), None

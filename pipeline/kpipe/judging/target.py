@@ -17,6 +17,7 @@ from kpipe.judging.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
 from kpipe.judging.cells import Cells, Question, judge_cells
 from kpipe.judging.compare import compare
 from kpipe.judging.grade import finding, from_observation
+from kpipe.judging.knobs import judge_knobs
 from kpipe.judging.reference import Reference, magnitude
 from kpipe.judging.stages import stage_findings, timing_findings
 from kpipe.judging.ties import breaks_tie
@@ -77,6 +78,8 @@ class _Bench:
     scene: Scene
     target: TargetEvidence
     findings: list[Finding]
+    question: Question | None = None
+    """What its cells were asked; None where there was nothing to compare."""
 
     @property
     def plan(self) -> TargetPlan:
@@ -154,20 +157,19 @@ def _cells(bench: _Bench, answers: Answers | None) -> Cells:
     fixed = fixed_batch(bench.target, answers)
     if fixed and answers.result.fixed_batch == fixed:
         modes = (ALONE, f"batch_{fixed}") if fixed > 1 else (ALONE,)
-    cells = judge_cells(
-        Question(
-            target=bench.plan.name,
-            required=bench.plan.required,
-            answers=answers,
-            reference=reference,
-            inputs=bench.scene.evidence.golden.inputs,
-            modes=modes,
-            tolerances=_tolerances(bench, answers, reference),
-            dtypes={spec.name: spec.dtype for spec in bench.scene.signature.outputs} if bench.scene.signature else {},
-            max_flips=contract.agreement.max_flips,
-            count_ties=contract.agreement.ties == "count",
-        )
+    bench.question = Question(
+        target=bench.plan.name,
+        required=bench.plan.required,
+        answers=answers,
+        reference=reference,
+        inputs=bench.scene.evidence.golden.inputs,
+        modes=modes,
+        tolerances=_tolerances(bench, answers, reference),
+        dtypes={spec.name: spec.dtype for spec in bench.scene.signature.outputs} if bench.scene.signature else {},
+        max_flips=contract.agreement.max_flips,
+        count_ties=contract.agreement.ties == "count",
     )
+    cells = judge_cells(bench.question)
     bench.findings += cells.findings
     return cells
 
@@ -351,6 +353,7 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
         end_to_end=end_to_end,
         peak_rss_bytes=peak,
         limits=limits,
+        knobs=judge_knobs(bench.scene, plan, bench.question) if bench.question is not None else (),
     )
     return Judged(record, tuple(bench.findings), tuple(cells.flips), answers, cells.per_input)
 
