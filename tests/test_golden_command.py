@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import struct
 import tomllib
@@ -18,6 +19,7 @@ from kpipe.curating import decoding
 from kpipe.curating.decoding import decode_files
 from kpipe.curating.manifest import STAGING
 from kpipe.curating.verify import verify_set
+from kpipe.errors import GoldenError
 from kpipe.golden import GoldenInput, sha256_of
 from kpipe_stages.protocol import InputSpec
 
@@ -223,6 +225,19 @@ def test_what_can_not_be_checked_at_all_ends_with_2(words: tuple[str, ...], prep
     assert (answer.exit_code, answer.stdout) == (2, ""), answer
     assert expected in flat(answer.stderr)
     assert "Traceback" not in answer.stderr
+
+
+def test_a_folder_that_can_not_be_read_is_no_empty_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan: Callable[..., Any] = os.scandir
+
+    def denied(path: Any) -> Any:
+        if str(path).endswith("files"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr("os.scandir", denied)
+    with pytest.raises(GoldenError, match=r"files can't be read \(Permission denied\)"):
+        verify_set(place / "golden")
 
 
 def test_tensors_of_two_kinds_show_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

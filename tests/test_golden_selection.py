@@ -50,10 +50,13 @@ def chosen(pool: Sequence[Candidate], wanted: dict[By, int], *, seed: int = 0, c
 
 @given(st.integers(1, 500), strategies, st.booleans())
 def test_shares_add_up(count: int, by: list[By], mixed: bool) -> None:
+    by = sorted(by, key=list(By).index) if mixed else by
+    by = [*by, By.COVERAGE] if mixed and By.COVERAGE not in by else by
     given_ = shares(count, by, mixed=mixed)
     assert list(given_) == by
     assert sum(given_.values()) == count
     assert min(given_.values()) >= 0
+    assert mixed or max(given_.values()) - min(given_.values()) <= 1
 
 
 @pytest.mark.parametrize(
@@ -62,6 +65,8 @@ def test_shares_add_up(count: int, by: list[By], mixed: bool) -> None:
         (8, (By.MARGIN, By.DISAGREEMENT, By.COVERAGE), True, (4, 2, 2)),
         (8, (By.MARGIN, By.COVERAGE), True, (4, 4)),
         (1, (By.MARGIN, By.DISAGREEMENT, By.COVERAGE), True, (1, 0, 0)),
+        (6, (By.MARGIN, By.DISAGREEMENT, By.COVERAGE), True, (3, 2, 1)),
+        (7, (By.MARGIN, By.COVERAGE), True, (4, 3)),
         (7, (By.COVERAGE, By.MARGIN), False, (4, 3)),
         (3, (By.DISAGREEMENT,), False, (3,)),
     ],

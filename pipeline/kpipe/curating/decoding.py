@@ -70,8 +70,7 @@ def decode_files(inputs: Sequence[GoldenInput], specs: tuple[InputSpec, ...], ti
         stage = run_stage("prepare", prepare_job(as_set(chunk), specs), backend=None, time_limit_s=time_limit_s, on_event=on_event)
         result, bad = read_prepared(stage, [item.id for item in chunk])
         found.bad |= bad
-        ids = {item.id for item in chunk}
-        found.notes += [f"{f.code}: {f.cause}" for f in stage_findings(stage) if f.place not in ids]
+        found.notes += [f"{f.code}: {f.cause}" for f in stage_findings(stage) if f.severity is not Severity.ERROR]
         if result is not None:
             found.notes += [f"{o.code}: {o.cause}" for o in nonfinite(result, [item.id for item in chunk])]
             for name, shapes in result.shapes.items():
@@ -85,19 +84,20 @@ def read_prepared(stage: StageEvidence, ids: Sequence[str]) -> tuple[PrepareResu
     The stage fails as a whole where not one file decodes; that says something of each file only if it has named each.
 
     Raises:
-        GoldenError: it gave no answer about the files.
+        GoldenError: it gave no answer about the files, or names a fault that isn't about one of them.
     """
     findings = stage_findings(stage, failed_as="KP103")
     reasons: dict[str, str] = {}
+    known = set(ids)
     for found in findings:
-        if found.severity is Severity.ERROR and found.place in set(ids):
+        if found.severity is Severity.ERROR and found.place in known:
             reasons.setdefault(found.place, _reason(found))
     result = prepared(stage) if stage.ending is Ending.OK else None
+    whole = told(found for found in findings if found.place not in known)
+    if whole or (result is None and not known <= set(reasons)):
+        raise GoldenError(f"the raw files could not be decoded, so nothing is known of them: {whole or stage.detail}")
     if result is None:
-        if set(ids) <= set(reasons):
-            return None, reasons
-        causes = told(found for found in findings if found.place not in reasons)
-        raise GoldenError(f"the raw files could not be decoded, so nothing is known of them: {causes or stage.detail}")
+        return None, reasons
     if result.rows != len(ids):
         raise GoldenError(f"{len(ids)} raw files were to be decoded, and the worker answers for {result.rows}. Run the command again.")
     bad = {ids[row] for row in result.bad_rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from kpipe.errors import GoldenError, UsageError
 from kpipe.golden import MANIFEST, MANIFEST_VERSION, Manifest, parse_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kpipe.golden import Entry
 
@@ -102,6 +103,23 @@ def read_manifest(folder: Path, *, new: bool = False) -> ManifestFile:
             f"golden set {folder}: {MANIFEST} can't be read ({error.strerror}). Expected a folder with a manifest, or a new or empty one to add to."
         ) from error
     return ManifestFile(folder.resolve(), data, parse_manifest(data, path))
+
+
+def walk(top: Path, *, leave_out: Path | None = None) -> Iterator[Path]:
+    """Everything below a folder that isn't a folder of its own, by name; hidden things are left out, and links to folders aren't followed.
+
+    Raises:
+        GoldenError: a folder can't be read, so what lies in it is not known.
+    """
+
+    def stop(error: OSError) -> None:
+        raise GoldenError(f"{error.filename} can't be read ({error.strerror}), so what lies in it is not known. See to its permissions.") from error
+
+    for place, folders, files in os.walk(top, onerror=stop):
+        here = Path(place)
+        linked = [name for name in folders if (here / name).is_symlink()]
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in linked and here / name != leave_out)
+        yield from (here / name for name in sorted([*files, *linked]) if not name.startswith("."))
 
 
 def with_entries(before: ManifestFile, entries: Sequence[Mapping[str, Any]]) -> str:

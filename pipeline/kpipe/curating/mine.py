@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kpipe.curating.add import MAX_BYTES, StagedFile, provenance, stage_file
 from kpipe.curating.answering import Answered, ask
 from kpipe.curating.lookup import candidate, contract_for, only_input
-from kpipe.curating.manifest import ManifestFile, read_manifest, with_entries
+from kpipe.curating.manifest import ManifestFile, read_manifest, walk, with_entries
 from kpipe.curating.placing import held_set, staging, take_back
 from kpipe.curating.selection import By, Candidate, Pick, select, shares
 from kpipe.errors import GoldenError, UsageError
@@ -179,7 +178,7 @@ def _look(request: MineRequest, before: ManifestFile) -> _Pool:
         raise UsageError(f"--from {request.pool} lies in the golden set itself. Expected a folder of other raw files.")
     owners, rejected, files = before.owners(), dict[str, str](), dict[str, _PoolFile]()
     count = in_set = twice = 0
-    for path in _walk(top, before.folder):
+    for path in sorted(walk(top, leave_out=before.folder), key=lambda path: path.relative_to(top).as_posix()):
         name = path.relative_to(top).as_posix()
         count += 1
         try:
@@ -199,19 +198,13 @@ def _look(request: MineRequest, before: ManifestFile) -> _Pool:
     return _Pool(tuple(files.values()), count, in_set, twice, rejected)
 
 
-def _walk(top: Path, leave_out: Path) -> list[Path]:
-    found = []
-    for place, folders, files in os.walk(top):
-        folders[:] = [name for name in folders if not name.startswith(".") and Path(place) / name != leave_out]
-        found += [Path(place) / name for name in files if not name.startswith(".")]
-    return sorted(found, key=lambda path: path.relative_to(top).as_posix())
-
-
 def _unfit(path: Path) -> str:
     try:
         str(path).encode("utf-8")
     except UnicodeEncodeError:
         return "its path is not UTF-8. Rename it."
+    if path.is_dir():
+        return "it is a link to a folder, which is not followed. Name that folder with --from"
     if not path.is_file():
         return "it is not a regular file"
     size = path.stat().st_size

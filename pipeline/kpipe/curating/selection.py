@@ -66,15 +66,16 @@ def shares(count: int, strategies: Sequence[By], *, mixed: bool) -> dict[By, int
     Args:
         count: inputs to choose.
         strategies: in the order they choose in.
-        mixed: the default mix (half by margin, a quarter by disagreement where that is among them, the rest by coverage); else equal shares, the
-            first ones larger.
+        mixed: the default mix, rounded up in this order: half by margin, a quarter by disagreement where that is among them, the rest by
+            coverage; else equal shares, the first ones larger.
     """
-    mix = {By.MARGIN: 2, By.DISAGREEMENT: 1, By.COVERAGE: 1 if By.DISAGREEMENT in strategies else 2}
-    weights = mix if mixed else dict.fromkeys(strategies, 1)
-    total = sum(weights[by] for by in strategies)
-    given = {by: count * weights[by] // total for by in strategies}
-    for by in strategies[: count - sum(given.values())]:
-        given[by] += 1
+    if not mixed:
+        each, more = divmod(count, len(strategies))
+        return {by: each + (place < more) for place, by in enumerate(strategies)}
+    part = {By.MARGIN: math.ceil(count / 2), By.DISAGREEMENT: math.ceil(count / 4), By.COVERAGE: count}
+    given: dict[By, int] = {}
+    for by in strategies:
+        given[by] = min(part[by], count - sum(given.values()))
     return given
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kpipe.curating.decoding import decode_files
 from kpipe.curating.lookup import contract_for, unknown_decision
-from kpipe.curating.manifest import STAGING, ManifestFile, digests_of, files_of, read_manifest
+from kpipe.curating.manifest import STAGING, ManifestFile, digests_of, files_of, read_manifest, walk
 from kpipe.errors import GoldenError
 from kpipe.golden import MANIFEST, golden_input
 from kpipe.running.plan import input_specs
@@ -127,16 +127,11 @@ def _unlisted(before: ManifestFile) -> Iterator[SetProblem]:
     if (before.folder / STAGING).exists():
         yield SetProblem("-", f"an addition was interrupted and left {STAGING}. The next 'kpipe golden add' takes it back.")
     listed = {os.path.normpath(name) for name in before.listed()} | {MANIFEST}
-    for place, folders, files in os.walk(before.folder):
-        linked = [name for name in folders if (Path(place) / name).is_symlink()]  # os.walk doesn't go into them
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted([*files, *linked]):
-            found = (Path(place) / name).relative_to(before.folder).as_posix()
-            if found not in listed and not name.startswith(".") and Path(name).stem.lower() not in BESIDE:
-                yield SetProblem(
-                    "-",
-                    f"{printable(found)} is in the folder and no entry lists it: it is not checked. Add it with 'kpipe golden add', or remove it.",
-                )
+    for path in walk(before.folder):
+        name = path.relative_to(before.folder).as_posix()
+        if name not in listed and path.stem.lower() not in BESIDE:
+            what = f"{printable(name)} is in the folder and no entry lists it: it is not checked. Add it with 'kpipe golden add', or remove it."
+            yield SetProblem("-", what)
 
 
 def _inputs(before: ManifestFile, names: tuple[str, ...]) -> tuple[list[tuple[str, GoldenInput]], list[SetProblem]]:
