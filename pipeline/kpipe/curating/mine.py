@@ -104,21 +104,15 @@ def mine_pool(request: MineRequest, on_event: OnEvent = lambda *_: None) -> Mine
         before = read_manifest(request.folder, new=True)
         gone = take_back(before)
         pool = _look(request, before)
-        listed = [golden_input(entry, before.folder, (name,), before.path) for entry in before.manifest.golden]
-        inputs = [_as_input(f"{SETS}{g.id}", name, Path(g.files[name]), g.sha256[name]) for g in listed]
-        inputs += [_as_input(f"{POOLS}{file.name}", name, request.pool / file.name, file.sha256) for file in pool.files]
-        if len({item.id for item in inputs}) != len(inputs):
-            raise GoldenError(f"{before.path}: an id stands more than once; ids must be unique. 'kpipe golden verify' names it.")
-        answered = ask(resolved, inputs, request.targets, on_event)
+        answered = ask(resolved, _inputs(request, before, pool, name), request.targets, on_event)
         _check_set(answered, before)
         _check_rule(answered, strategies, loaded.source)
         candidates = [_candidate(file, answered.answers[key]) for file in pool.files if (key := f"{POOLS}{file.name}") in answered.answers]
         classes, slices = _held_classes(before, answered), Counter(entry.slice for entry in before.manifest.golden)
         wanted = shares(request.count, strategies, mixed=mixed)
         picks = select(candidates, wanted, seed=request.seed, pool=request.pool.resolve().name, classes=classes, slices=slices)
-        rejected = pool.rejected | {key.removeprefix(POOLS): why for key, why in answered.rejected.items()}
         if not picks:
-            raise GoldenError(_nothing_left(request, pool, len(rejected), len(candidates)))
+            raise GoldenError(_nothing_left(request, pool, answered, len(candidates)))
         manifest, added = _commit(request, before, picks)
     found = classes + Counter(pick.candidate.decision or "" for pick in picks)
     return MineReport(
@@ -130,12 +124,27 @@ def mine_pool(request: MineRequest, on_event: OnEvent = lambda *_: None) -> Mine
         pool=pool.count,
         in_set=pool.in_set,
         twice=pool.twice,
-        rejected=dict(sorted(rejected.items())),
+        rejected=_rejected(pool, answered),
         unusable=sum(not c.usable for c in candidates),
         added=added,
         missing=tuple(label for label in answered.labels if not found[label]) if answered.rule == "argmax" else (),
         taken_back=tuple(gone),
     )
+
+
+def _inputs(request: MineRequest, before: ManifestFile, pool: _Pool, name: str) -> list[GoldenInput]:
+    """The set's own inputs and the pool's files, as the stages take them."""
+    listed = [golden_input(entry, before.folder, (name,), before.path) for entry in before.manifest.golden]
+    inputs = [_as_input(f"{SETS}{g.id}", name, Path(g.files[name]), g.sha256[name]) for g in listed]
+    inputs += [_as_input(f"{POOLS}{file.name}", name, request.pool / file.name, file.sha256) for file in pool.files]
+    if len({item.id for item in inputs}) != len(inputs):
+        raise GoldenError(f"{before.path}: an id stands more than once; ids must be unique. 'kpipe golden verify' names it.")
+    return inputs
+
+
+def _rejected(pool: _Pool, answered: Answered) -> dict[str, str]:
+    """File of the pool to why it can't be an input."""
+    return dict(sorted((pool.rejected | {key.removeprefix(POOLS): why for key, why in answered.rejected.items()}).items()))
 
 
 @dataclass(frozen=True)
@@ -252,9 +261,9 @@ def _held_classes(before: ManifestFile, answered: Answered) -> Counter[str]:
     return Counter(decision for decision in decided if decision is not None)
 
 
-def _nothing_left(request: MineRequest, pool: _Pool, rejected: int, candidates: int) -> str:
+def _nothing_left(request: MineRequest, pool: _Pool, answered: Answered, candidates: int) -> str:
     return (
-        f"--from {request.pool} has nothing to add: of {pool.count} files {pool.in_set} are in the set already, {pool.twice} stand twice, {rejected} can't be "
+        f"--from {request.pool} has nothing to add: of {pool.count} files {pool.in_set} are in the set already, {pool.twice} stand twice, {len(_rejected(pool, answered))} can't be "
         f"inputs, and of the {candidates} others none is decided and untied, or disagrees. Give another pool."
     )
 

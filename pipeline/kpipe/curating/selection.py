@@ -107,7 +107,7 @@ def select(
     ways: dict[By, Callable[[], Iterator[Pick]]] = {
         By.MARGIN: lambda: _by_margin(usable, seed, of),
         By.DISAGREEMENT: lambda: _by_disagreement(usable, seed, of),
-        By.COVERAGE: lambda: _by_coverage(usable, seed, of, chosen, seen_classes, seen_slices),
+        By.COVERAGE: lambda: _by_coverage(usable, seed, of, seen_classes, seen_slices),
     }
     goal = sum(wanted.values())
     for quota in (wanted, dict.fromkeys(wanted, goal)):
@@ -144,9 +144,7 @@ def _by_disagreement(usable: Sequence[Candidate], seed: int, of: str) -> Iterato
         yield Pick(candidate, By.DISAGREEMENT, f"{why} {of}")
 
 
-def _by_coverage(
-    usable: Sequence[Candidate], seed: int, of: str, chosen: Mapping[str, Pick], classes: Counter[str], slices: Counter[str]
-) -> Iterator[Pick]:
+def _by_coverage(usable: Sequence[Candidate], seed: int, of: str, classes: Counter[str], slices: Counter[str]) -> Iterator[Pick]:
     """From the bucket (class, slice) that is represented least now; the counts go on changing while this is read."""
     buckets: dict[tuple[str, str], list[Candidate]] = {}
     for candidate in sorted(usable, key=lambda c: _draw(seed, c), reverse=True):
@@ -156,8 +154,6 @@ def _by_coverage(
         candidate = buckets[key].pop()
         if not buckets[key]:
             del buckets[key]
-        if candidate.sha256 in chosen:
-            continue
         about = [f"class '{key[0]}' {_times(classes[key[0]])}"] if candidate.decision is not None else []
         about += [f"slice '{key[1]}' {_times(slices[key[1]])}"] if key[1] else []
         before = f"{' and '.join(about)} in the set before; " if about else ""
