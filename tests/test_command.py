@@ -20,7 +20,7 @@ from kpipe_stages.catalog import RUNTIMES
 from .cases.gate import command
 from .sample_gate import GOLDEN, LAYERS, MODEL, QUIET, flat, manifest, shipped, states, without_targets, workers_of
 
-COMMANDS = ("validate", "inspect", "init", "judge", "report", "train", "targets", "doctor")
+COMMANDS = ("validate", "inspect", "init", "golden", "judge", "report", "train", "targets", "doctor")
 HEAVY = {"numpy", "pydantic", "rich", "jinja2", "matplotlib", "PIL", "h5py", "keras", "tensorflow", "jax", "openvino", "onnxruntime"}
 ESCAPE = "\x1b["
 
@@ -53,6 +53,13 @@ def test_help_of_each_command_imports_nothing_of_kpipes_own(name: str) -> None:
     text, heavy = imported(name, "--help")
     assert heavy <= {"pydantic"}, "which typer takes for its own parameters"
     assert f"kpipe {name}" in text
+
+
+@pytest.mark.parametrize("name", ["verify", "add", "mine"])
+def test_help_of_each_command_about_golden_sets_imports_nothing_of_kpipes_own(name: str) -> None:
+    text, heavy = imported("golden", name, "--help")
+    assert heavy <= {"pydantic"}, "which typer takes for its own parameters"
+    assert f"kpipe golden {name}" in text
 
 
 def test_the_options_of_validate_are_the_promised_ones() -> None:

@@ -242,6 +242,11 @@ def test_readme_names_every_command() -> None:
     from kpipe.cli.app import app
 
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    for group in app.registered_groups:
+        inside = group.typer_instance
+        assert inside is not None
+        assert inside.registered_commands
+        commands |= {f"{inside.info.name} {command.callback.__name__}" for command in inside.registered_commands if command.callback}
     assert {name.removeprefix("kpipe ") for name in rows(section(ROOT / "README.md", "## The rest of the command"))} - {"command"} >= commands
 
 

@@ -38,6 +38,10 @@ class Entry(BaseModel):
     chosen: Literal["sampled", "mined"]
     origin: str = ""
     margin: float | None = None
+    how: str = ""
+    """Why it was chosen, in words."""
+    added: str = ""
+    """When, and by which kpipe."""
 
 
 class SetTable(BaseModel):
@@ -110,10 +114,10 @@ def load_golden_folder(folder: Path, input_names: tuple[str, ...], shown: str = 
         raise GoldenError(
             f"golden set {folder}: {MANIFEST} can't be read ({error.strerror}). Expected a folder with a manifest; 'kpipe init --raw DIR' makes one."
         ) from error
-    manifest = _parse(data, path)
+    manifest = parse_manifest(data, path)
     if not manifest.golden:
         raise GoldenError(f"golden set {folder} is empty: {MANIFEST} has no [[golden]] entry. Nothing can be compared; add inputs.")
-    entries = [_golden_input(entry, folder, input_names, path) for entry in manifest.golden]
+    entries = [golden_input(entry, folder, input_names, path) for entry in manifest.golden]
     if duplicates := [name for name, count in Counter(entry.id for entry in entries).items() if count > 1]:
         raise GoldenError(f"{path}: the id '{duplicates[0]}' stands more than once; ids must be unique.")
     return GoldenSet(
@@ -121,7 +125,12 @@ def load_golden_folder(folder: Path, input_names: tuple[str, ...], shown: str = 
     )
 
 
-def _parse(data: bytes, path: Path) -> Manifest:
+def parse_manifest(data: bytes, path: Path) -> Manifest:
+    """Read a manifest's bytes; an empty one is a manifest too.
+
+    Raises:
+        GoldenError: it isn't TOML, or a key or value is off.
+    """
     try:
         return Manifest.model_validate(_tuples(tomllib.loads(data.decode("utf-8"))))
     except ValidationError as error:
@@ -140,7 +149,12 @@ def _tuples(value: Any) -> Any:
     return value
 
 
-def _golden_input(entry: Entry, folder: Path, input_names: tuple[str, ...], source: Path) -> GoldenInput:
+def golden_input(entry: Entry, folder: Path, input_names: tuple[str, ...], source: Path) -> GoldenInput:
+    """An entry as it is run.
+
+    Raises:
+        GoldenError: its files don't fit the contract's inputs, or one lies outside the folder.
+    """
     files, digests = _files(entry, input_names, source)
     for name in files.values():
         if "\0" in name or not (folder / name).resolve().is_relative_to(folder.resolve()):

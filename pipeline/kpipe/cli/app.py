@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from kpipe.cli.golden_app import golden as golden_group
 from kpipe.errors import UsageError
 
 
@@ -149,6 +150,9 @@ def doctor(as_json: Json = False) -> int:
     from kpipe.cli.doctor import run_doctor
 
     return run_doctor(as_json=as_json)
+
+
+app.add_typer(golden_group)
 
 
 def command(words: list[str]) -> int:
