@@ -165,13 +165,13 @@ def golden_input(entry: Entry, folder: Path, input_names: tuple[str, ...], sourc
         sha256=digests,
         shown=next(iter(files.values())),
         label=entry.label,
-        expected=_approved(entry.expected),
+        expected=approved_text(entry.expected),
         slice=entry.slice,
         chosen=entry.chosen,
     )
 
 
-def _approved(expected: Decision | dict[str, Decision] | None) -> str | dict[str, str] | None:
+def approved_text(expected: Decision | dict[str, Decision] | None) -> str | dict[str, str] | None:
     """The approved decision as the rules write it; a list names several classes, or none."""
     from kpipe_stages.decisions import value_of
 
@@ -195,21 +195,23 @@ def rule_problems(golden: GoldenSet, rules: tuple[str, ...]) -> list[str]:
         golden: the set.
         rules: names of the contract's rules, ``("",)`` for one without a name.
     """
+    return [problem for entry in golden.inputs for problem in rule_problems_of(entry.id, entry.expected, entry.label, rules)]
+
+
+def rule_problems_of(name: str, expected: str | dict[str, str] | None, label: str | dict[str, str] | None, rules: tuple[str, ...]) -> list[str]:
+    """`rule_problems` of one entry, by its id."""
     problems = []
-    for entry in golden.inputs:
-        for key, given in (("expected", entry.expected), ("label", entry.label)):
-            if isinstance(given, str) and len(rules) > 1:
-                example = f"{key} = {{ {rules[0]} = ... }}"
-                problems.append(
-                    f"entry '{entry.id}': {key} is '{given}' and the contract has {len(rules)} rules ({', '.join(rules)}). Write {example}."
-                )
-            if isinstance(given, dict):
-                known = ", ".join(rule for rule in rules if rule) or "none, so that only text can be given"
-                problems += [
-                    f"entry '{entry.id}': {key} names the rule '{name}'{nearest(name, list(rules))}; the contract's [decisions.NAME] are {known}."
-                    for name in given
-                    if name not in rules or not name
-                ]
+    for key, given in (("expected", expected), ("label", label)):
+        if isinstance(given, str) and len(rules) > 1:
+            example = f"{key} = {{ {rules[0]} = ... }}"
+            problems.append(f"entry '{name}': {key} is '{given}' and the contract has {len(rules)} rules ({', '.join(rules)}). Write {example}.")
+        if isinstance(given, dict):
+            known = ", ".join(rule for rule in rules if rule) or "none, so that only text can be given"
+            problems += [
+                f"entry '{name}': {key} names the rule '{rule}'{nearest(rule, list(rules))}; the contract's [decisions.NAME] are {known}."
+                for rule in given
+                if rule not in rules or not rule
+            ]
     return problems
 
 

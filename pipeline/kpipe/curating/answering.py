@@ -20,7 +20,7 @@ from kpipe.curating.decoding import as_set, chunks, read_prepared, told
 from kpipe.curating.drifts import FileAnswer, read_answers
 from kpipe.errors import GoldenError, UsageError
 from kpipe.evidence import Ending, StageEvidence, TargetPlan
-from kpipe.infer import decision_spec
+from kpipe.infer import decision_specs
 from kpipe.judging.answers import Answers, open_answers
 from kpipe.judging.stages import stage_findings
 from kpipe.judging.verdict import failing
@@ -181,7 +181,7 @@ class _Asking:
                 contract=self.resolved.loaded.contract,
                 golden=as_set(good),
                 specs=specs[REFERENCE],
-                decision=None,
+                decisions=(),
                 cache=str(self.shop.cache),
             )
             own = {name: ready.get(name, ready[REFERENCE]) for name in (REFERENCE, *(plan.name for plan in self.plans))}
@@ -238,7 +238,8 @@ class _Asking:
             found[key] = answers
         reference = found.pop(REFERENCE)
         check_names(self.resolved.loaded.contract, reference.result.signature, self.resolved.loaded.source)
-        spec, _ = decision_spec(self.resolved.loaded.contract, reference.result.signature, inspected)
+        specs, _ = decision_specs(self.resolved.loaded.contract, reference.result.signature, inspected)
+        spec = specs[0] if specs else None  # files are ranked by one margin: the first rule's
         self.answered.rule, self.answered.labels = (spec.rule, spec.labels) if spec else ("", ())
         rows = read_answers(reference, found, spec)
         self.answered.answers |= {item.id: row for item, row in zip(inputs, rows, strict=True)}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from kpipe.errors import UsageError
 from kpipe.judging.answers import ALONE, Answers
 from kpipe.judging.compare import Problem, compare
-from kpipe.judging.reference import Reference
+from kpipe.judging.ruled import Ruled
 from kpipe.record import Tolerance
-from kpipe_stages.decisions import UNDECIDED, Decision, DecisionError
+from kpipe_stages.decisions import UNDECIDED, Decision, DecisionError, same
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,20 +56,20 @@ def read_answers(reference: Answers, targets: Mapping[str, Answers], spec: Decis
     """
     count = len(reference.rows(ALONE, reference.outputs[0]))
     decisions = _decisions(reference, spec)
-    ties = Reference(reference, spec, tuple(decisions or ()))
+    ties = Ruled(spec, tuple(decisions)) if spec is not None and decisions is not None else None
     flips: list[list[str]] = [[] for _ in range(count)]
     drifts: list[tuple[float, str]] = [(0.0, "")] * count
     for name, answers in targets.items():
         others = _decisions(answers, spec)
         for row in range(count):
-            if decisions is not None and others is not None and decisions[row].value != others[row].value:
+            if spec is not None and decisions is not None and others is not None and not same(spec, decisions[row], others[row]):
                 flips[row].append(name)
         drifts = [max(known, (drift, name), key=lambda pair: pair[0]) for known, drift in zip(drifts, _drifts(reference, answers), strict=True)]
     return [
         FileAnswer(
             decision=decisions[row].value if decisions is not None else None,
             margin=decisions[row].margin if decisions is not None else None,
-            tied=decisions is not None and decisions[row].value != UNDECIDED and ties.tied(row),
+            tied=ties is not None and decisions is not None and decisions[row].value != UNDECIDED and ties.tied(row),
             flipped=tuple(flips[row]),
             drift=drifts[row][0],
             drift_on=drifts[row][1],

@@ -12,7 +12,7 @@ from kpipe.curating.decoding import decode_files
 from kpipe.curating.lookup import contract_for, unknown_decision
 from kpipe.curating.manifest import STAGING, ManifestFile, digests_of, files_of, read_manifest, walk
 from kpipe.errors import GoldenError
-from kpipe.golden import MANIFEST, golden_input
+from kpipe.golden import MANIFEST, approved_text, golden_input, rule_problems_of
 from kpipe.running.plan import input_specs
 from kpipe.text import printable
 
@@ -86,12 +86,20 @@ def verify_set(folder: str | os.PathLike[str], contract: str | os.PathLike[str] 
         inputs=len(entries),
         decoded=len(inputs) - len(bad),
         chosen=_counted(entry.chosen for entry in entries),
-        expected=_counted(g.expected for _, g in inputs if g.expected is not None),
-        labels=_counted(entry.label for entry in entries if entry.label is not None),
+        expected=_counted(text for _, g in inputs for text in _texts(g.expected)),
+        labels=_counted(text for entry in entries for text in _texts(entry.label)),
         slices=_counted(entry.slice for entry in entries if entry.slice),
         problems=tuple(problems),
         notes=tuple(notes),
     )
+
+
+def _texts(given: str | dict[str, str] | None) -> Iterator[str]:
+    """What an entry says: one text, or one a rule."""
+    if isinstance(given, dict):
+        yield from (f"{rule}: {text}" for rule, text in given.items())
+    elif given is not None:
+        yield given
 
 
 def _counted(values: Iterator[str]) -> dict[str, int]:
@@ -101,6 +109,11 @@ def _counted(values: Iterator[str]) -> dict[str, int]:
 def _of_manifest(before: ManifestFile, loaded: LoadedContract) -> Iterator[SetProblem]:
     """What the manifest alone tells."""
     entries = before.manifest.golden
+    rules = tuple(loaded.contract.rule_tables)
+    if rules:
+        yield from (
+            SetProblem("-", problem) for entry in entries for problem in rule_problems_of(entry.id, approved_text(entry.expected), entry.label, rules)
+        )
     if not entries:
         yield SetProblem("-", f"{MANIFEST} has no [[golden]] entry: nothing can be compared. Add inputs with 'kpipe golden add'.")
     for name, count in Counter(entry.id for entry in entries).items():
