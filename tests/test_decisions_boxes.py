@@ -143,6 +143,15 @@ def test_nan_where_it_matters_decides_nothing(changes: dict[str, Any], value: st
     assert not same(SPEC, decision, decide(SPEC, THREE))
 
 
+@pytest.mark.parametrize("box_format", ["xyxy", "xywh", "center_xywh"])
+def test_an_infinite_box_that_is_kept_is_refused_rather_than_undecided(box_format: str) -> None:
+    infinite = THREE | {"b": np.array([[math.inf, 0, math.inf, 10], square(50), square(100)])}
+    with pytest.raises(DecisionError, match="infinite box"):
+        decide(replace(SPEC, box_format=box_format), infinite)
+    low = infinite | {"s": np.array([0.1, 0.75, 0.25])}
+    assert decide(replace(NMS, box_format=box_format), low).value == "1 dog"
+
+
 def test_padding_below_the_threshold_is_not_looked_at() -> None:
     padded = row([square(0), square(50), [-1, -1, -1, -1]], [0.9, 0.75, -1.0], [0, 1, -1])
     assert same(SPEC, decide(SPEC, THREE), decide(SPEC, padded))

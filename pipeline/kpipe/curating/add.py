@@ -93,7 +93,8 @@ def add_files(request: AddRequest, on_event: OnEvent = lambda *_: None) -> AddRe
     _check_words(request)
     loaded = contract_for(request.folder, request.contract, request.model)
     name = only_input(loaded.contract)
-    if rules := [rule for rule in loaded.contract.rule_tables if rule] and (request.expected or request.label or request.expected_from_model):
+    rules = [rule for rule in loaded.contract.rule_tables if rule]
+    if rules and (request.expected or request.label or request.expected_from_model):
         raise UsageError(
             f"the contract has the rules {', '.join(rules)}, so an approved decision or a label is a table by rule: expected = {{ {rules[0]} = ... }}. "
             "Add the files without, and write it into the manifest. Nothing was added."

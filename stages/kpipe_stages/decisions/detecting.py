@@ -54,8 +54,10 @@ def detection(spec: DecisionSpec, row: dict[str, Any]) -> Decision:
     """The boxes that the product shows, by the names of their classes."""
     found = candidates(spec, row)
     above = found[found.scores >= spec.threshold]
-    if np.isnan(found.scores).any() or not (np.isfinite(above.boxes).all() and np.isfinite(above.classes).all()):
+    if any(np.isnan(values).any() for values in (found.scores, above.boxes, above.classes)):
         return undecided()
+    if np.isinf(above.boxes).any():
+        raise DecisionError(f"output {spec.boxes!r} holds an infinite box that is kept (expected finite corners). Find the layer that overflows.")
     _check_classes(spec, above.classes)
     kept = keep(spec, found)
     chosen = found[kept]
@@ -83,13 +85,21 @@ def candidates(spec: DecisionSpec, row: dict[str, Any]) -> Candidates:
         raise DecisionError(
             f"output {spec.output!r} has shape {scores.shape} for {len(boxes)} boxes (expected a row a box). Name the scores' output."
         )
-    boxes = corners(boxes, spec.box_format)
+    boxes = _corners(spec, boxes)
     many = scores.shape[1] if scores.ndim > 1 else 1
     if spec.classes:
         return Candidates(boxes, _column(spec, scores), _classes(spec, row, len(boxes)))
     if spec.labels and len(spec.labels) != many:
         raise DecisionError(f"{len(spec.labels)} labels for {many} scores a box of output {spec.output!r} (expected {many}). Mend the labels.")
     return Candidates(np.repeat(boxes, many, axis=0), scores.ravel(), np.tile(np.arange(many, dtype=np.float64), len(boxes)))
+
+
+def _corners(spec: DecisionSpec, boxes: Array) -> Array:
+    """Corners; all of them are infinite where one number of the box is, so that no NaN comes of it that the model didn't give."""
+    with np.errstate(invalid="ignore"):
+        found = corners(boxes, spec.box_format)
+    infinite = np.isinf(boxes).any(axis=1, keepdims=True) & ~np.isnan(boxes).any(axis=1, keepdims=True)
+    return np.where(infinite, np.inf, found)
 
 
 def _column(spec: DecisionSpec, scores: Array) -> Array:
