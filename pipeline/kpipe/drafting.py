@@ -37,7 +37,7 @@ def draft_contract(
     document["inputs"] = _table({spec.name: _input(spec) for spec in signature.inputs})
     if decision := _decision(signature, inspected):
         document["decision"] = decision
-    document["agreement"] = _table({"tolerance": "default", "max_flips": 0})
+    document["agreement"] = _table({"tolerance": "auto", "max_flips": 0})
     document["targets"] = _table({name: _target(name, required=required) for name, required in runtimes.items()})
     return tomlkit.dumps(document)
 
