@@ -204,6 +204,8 @@ class TargetRecord:
     """Raw file to decision."""
     peak_rss_bytes: int | None = None
     limits: tuple[LimitCheck, ...] = ()
+    preprocessing: dict[str, str] = field(default_factory=dict)
+    """The user's code or tensors that its inputs were made by: path, relative to the contract's folder where it lies below, to SHA-256."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from kpipe.infer import decision_record, decision_spec
 from kpipe.judging.answers import open_answers
 from kpipe.judging.claims import excludes, flip_rate_bound, needed_inputs, sampled_ids
 from kpipe.judging.grade import finding, from_observation
+from kpipe.judging.preprocessing import input_code
 from kpipe.judging.reference import Reference, judge_reference
 from kpipe.judging.stages import stage_findings
 from kpipe.judging.target import Judged, Scene, judge_target
@@ -351,6 +352,7 @@ def _reference_record(
         identity=stage.result.identity if stage and stage.result else None,
         modes=result.modes if result else (),
         peak_rss_bytes=stage.result.peak_rss_bytes if stage and stage.result else None,
+        preprocessing=input_code(evidence, plan),
     )
 
 
