@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from kpipe_stages.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def sha256(path: Path) -> str:
 def code(folder: Path, text: str, decode: str = "own_serving:load", steps: tuple[dict[str, Any], ...] = (), **others: str) -> InputSpec:
     """A spec with its files written."""
     files = {}
-    for name, content in {f"{decode.split(':')[0]}.py": text, **others}.items():
+    for name, content in {f"{decode.partition(':')[0]}.py": text, **others}.items():
         path = folder / name.replace("__", ".")
         path.write_text(content, encoding="utf-8")
         files[str(path)] = sha256(path)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kpipe_stages.codec import decode
+from kpipe_stages.digest import digest
 from kpipe_stages.npz import npy_array
 from kpipe_stages.preprocess import Limits
 from kpipe_stages.preprocessing.files import read_bytes
@@ -45,13 +46,16 @@ def run(job: Job, worker: Worker) -> FingerprintResult:
     """Search for every input whose tensors differ.
 
     Raises:
-        ValueError: the two sides have other inputs or other numbers of rows.
+        ValueError: the two sides have other inputs, other numbers of rows, or other bytes than when they were prepared.
     """
     params = decode(FingerprintJob, job.params)
     worker.distributions = ["numpy", "pillow"]
     worker.enter("fingerprint")
     if set(params.reference_names) != set(params.target_names):
         raise ValueError(f"tensors of {params.target_names} against {params.reference_names} of the reference")
+    for folder, known in ((params.reference, params.reference_sha256), (params.target, params.target_sha256)):
+        if known and digest(folder) != known:
+            raise ValueError(f"the tensors in {folder} changed since they were prepared")
     found = []
     for name in params.reference_names:
         sides = _sides(params, name)

@@ -284,6 +284,9 @@ class FingerprintJob:
     target: str
     """The target's ``tensors`` folder."""
     target_names: tuple[str, ...]
+    reference_sha256: str = ""
+    """Digest of the folder: an answer about other tensors is never taken for this one's. Empty where it isn't known."""
+    target_sha256: str = ""
     max_inputs: int = 32
     """Of the golden inputs on which the two differ, how many are used."""
     max_equal: int = 8

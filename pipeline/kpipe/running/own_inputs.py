@@ -32,15 +32,17 @@ async def fingerprint(shop: Workshop, plan: TargetPlan, common: jobs.Common, ref
     """Look for what the target does otherwise, if anything; the judge reads what the stage ``fingerprint.<target>`` says."""
     stages = shop.launcher.folder
     ours, theirs = stages / "prepare" / "tensors", stages / f"prepare.{plan.name}" / "tensors"
-    if reference.names == own.names and not await asyncio.to_thread(differ, ours, theirs):
+    digests = await asyncio.to_thread(_digests, ours, theirs)
+    if reference.names == own.names and digests[0] == digests[1] != "":
         return
-    order = shop.order(f"fingerprint.{plan.name}", "fingerprint", jobs.fingerprint_job(common, reference, own, str(ours), str(theirs)))
+    job = replace(jobs.fingerprint_job(common, reference, own, str(ours), str(theirs)), reference_sha256=digests[0], target_sha256=digests[1])
+    order = shop.order(f"fingerprint.{plan.name}", "fingerprint", job)
     await shop.in_turn(replace(order, time_limit_s=min(order.time_limit_s, SEARCH_S)))
 
 
-def differ(ours: Path, theirs: Path) -> bool:
-    """Whether two folders of tensors hold other bytes; also where one can't be read, which the search then says."""
+def _digests(ours: Path, theirs: Path) -> tuple[str, str]:
+    """Of two folders of tensors; empty where one can't be read, which the search then says."""
     try:
-        return digest(ours) != digest(theirs)
+        return digest(ours), digest(theirs)
     except (OSError, ValueError):
-        return True
+        return "", ""
