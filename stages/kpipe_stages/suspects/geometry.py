@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kpipe_stages.preprocessing.resample import METHODS, PLAIN_METHODS, resize
+from kpipe_stages.preprocessing.resample import METHODS, resize
 from kpipe_stages.preprocessing.steps import KINDS, image_of, wanted_size
 from kpipe_stages.suspects.resampling import KERNELS, Kernel, apply_taps, opencv_bilinear_8bit
 from kpipe_stages.suspects.suspect import Suspect, exchanged, finished_by, moved, named
@@ -48,18 +48,26 @@ def described(step: dict[str, Any]) -> str:
 
 
 def _resizing(base: Variation) -> Iterator[Suspect]:
-    for step in named(base.steps, *RESIZERS):
-        here = described(step)
-        for method in METHODS:
-            for antialias in (True, False) if method in PLAIN_METHODS else (True,):
-                other = {**step, "method": method, "antialias": antialias}
-                if described(other) != here and not (method == "nearest" and not antialias):
-                    yield Suspect("resize", described(other), here, exchanged(step, other))
-        yield Suspect("resize", "bilinear without antialias in OpenCV's 8-bit arithmetic", here, exchanged(step, _special(step, "opencv", _opencv)))
-        for kernel in KERNELS:
-            yield from _by_kernel(step, kernel, here)
-        for method in METHODS[1:]:
-            yield from _by_pillow(step, method, here)
+    """Every resize in every other way; where there are several, each is called by its step."""
+    steps = named(base.steps, *RESIZERS)
+    for step in steps:
+        called = f"{name_of(step)}: " if len(steps) > 1 else ""
+        for suspect in _resized(step):
+            yield replace(suspect, does=f"{called}{suspect.does}", instead=f"{called}{suspect.instead}")
+
+
+def _resized(step: dict[str, Any]) -> Iterator[Suspect]:
+    here = described(step)
+    for method in METHODS:
+        for antialias in (True, False) if method == "bilinear" else (True,):
+            other = {**step, "method": method, "antialias": antialias}
+            if described(other) != here:
+                yield Suspect("resize", described(other), here, exchanged(step, other))
+    yield Suspect("resize", "bilinear without antialias in OpenCV's 8-bit arithmetic", here, exchanged(step, _special(step, "opencv", _opencv)))
+    for kernel in KERNELS:
+        yield from _by_kernel(step, kernel, here)
+    for method in METHODS[1:]:
+        yield from _by_pillow(step, method, here)
 
 
 ROUNDINGS: tuple[tuple[str, Callable[[Array], Array]], ...] = (
@@ -126,7 +134,7 @@ def _cropping(base: Variation) -> Iterator[Suspect]:
         yield Suspect(
             "crop", "the middle cut out, odd rests rounded up", "rounded down", exchanged(step, Special(f"upper {size}", _rounded_up(size)))
         )
-        for before in named(base.steps, *RESIZERS):
+        for before in named(base.steps[: base.steps.index(step)], *RESIZERS):
             whole = {"resize": list(size), **{key: value for key, value in before.items() if key in ("method", "antialias")}}
             yield Suspect("crop", "centre crop missing: the whole image resized to its size", "a centre crop", _both(before, step, whole))
     for step in named(base.steps, "pad"):
