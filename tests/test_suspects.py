@@ -14,8 +14,9 @@ from hypothesis.extra import numpy as hnp
 from kpipe_stages.preprocess import Preprocessor, check_steps
 from kpipe_stages.preprocessing.resample import resize
 from kpipe_stages.protocol import InputSpec
+from kpipe_stages.suspects.gap import gap
 from kpipe_stages.suspects.resampling import KERNELS, apply_taps, exact_area, half_pixel, opencv_bilinear_8bit
-from kpipe_stages.suspects.search import Question, gap, line_through, search, suspects_for
+from kpipe_stages.suspects.search import Question, line_through, search, suspects_for
 from kpipe_stages.suspects.variation import Kitchen, Special, Variation
 
 Array = np.ndarray[Any, np.dtype[Any]]

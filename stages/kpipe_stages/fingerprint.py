@@ -20,7 +20,8 @@ from kpipe_stages.preprocessing.files import read_bytes
 from kpipe_stages.preprocessing.image import decode_image
 from kpipe_stages.protocol import Fingerprint, FingerprintJob, FingerprintResult, InputSpec, Job
 from kpipe_stages.rows import Rows
-from kpipe_stages.suspects.search import Found, Question, gap, search
+from kpipe_stages.suspects.gap import gap
+from kpipe_stages.suspects.search import Found, Question, search
 from kpipe_stages.suspects.variation import Kitchen, Variation
 
 if TYPE_CHECKING:
