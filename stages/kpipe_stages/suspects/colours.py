@@ -105,10 +105,13 @@ def _weighted(array: Array, weights: tuple[float, float, float]) -> Array:
 
 
 def _opencv_gray(array: Array) -> Array:
+    """Whole numbers on 8-bit levels, and floating point on others."""
     image = _opaque(array)
+    if image.shape[2] == 1:
+        return image
     if image.dtype != np.uint8:
-        raise ValueError(f"8-bit arithmetic on {image.dtype}")
-    return image if image.shape[2] == 1 else ((image.astype(np.int64) @ np.array(OPENCV_GRAY) + (1 << 14)) >> 15).astype(np.uint8)[:, :, np.newaxis]
+        return _weighted(image, BT601).astype(np.float32)
+    return np.asarray((image.astype(np.int64) @ np.array(OPENCV_GRAY) + (1 << 14)) >> 15, dtype=np.uint8)[:, :, np.newaxis]
 
 
 def _opaque(array: Array) -> Array:

@@ -63,7 +63,7 @@ def _resized(step: dict[str, Any]) -> Iterator[Suspect]:
             other = {**step, "method": method, "antialias": antialias}
             if described(other) != here:
                 yield Suspect("resize", described(other), here, exchanged(step, other))
-    yield Suspect("resize", "bilinear without antialias in OpenCV's 8-bit arithmetic", here, exchanged(step, _special(step, "opencv", _opencv)))
+    yield Suspect("resize", "bilinear without antialias in OpenCV's arithmetic", here, exchanged(step, _special(step, "opencv", _opencv)))
     for kernel in KERNELS:
         yield from _by_kernel(step, kernel, here)
     for method in METHODS[1:]:
@@ -119,8 +119,9 @@ def _tapped(kernel: Kernel, image: Array, height: int, width: int) -> Array:
 
 
 def _opencv(image: Array, height: int, width: int) -> Array:
+    """Whole numbers on 8-bit levels, and two points in floating point on others."""
     if image.dtype != np.uint8:
-        raise ValueError(f"8-bit arithmetic on {image.dtype}")
+        return _tapped(KERNELS[0], image, height, width).astype(np.float32)
     return opencv_bilinear_8bit(image, height, width)
 
 
