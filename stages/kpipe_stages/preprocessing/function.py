@@ -12,7 +12,6 @@ import importlib.machinery
 import importlib.util
 import keyword
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,6 +111,8 @@ class UserFunction:
 
     def of_bytes(self, data: bytes, where: str) -> Array:
         """The array of a raw file that is only in memory: it gets one, for as long as the call takes, with the suffix of ``where``."""
+        import tempfile
+
         with tempfile.TemporaryDirectory(prefix="kpipe-") as folder:
             path = Path(folder) / f"raw{Path(where).suffix}"
             path.write_bytes(data)
