@@ -348,8 +348,11 @@ def colour(tmp_path_factory: pytest.TempPathFactory) -> kpipe.Run:
     return kpipe.validate(folder / "colour.keras", contract=folder / "kpipe.toml", out=folder / "run")
 
 
-@pytest.mark.parametrize("name", ["channel_order", "resize_method", "antialias", "scale"])
-def test_another_preprocessing_of_one_target(colour: kpipe.Run, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "suspect"),
+    [("channel_order", "BGR for RGB"), ("resize_method", "nearest"), ("antialias", "bilinear without antialias"), ("scale", "divided by 256")],
+)
+def test_another_preprocessing_of_one_target(colour: kpipe.Run, name: str, suspect: str) -> None:
     assert outcome(colour) == ("FAIL", 1)
     assert states(colour.record)[name] == "fail"
     (found,) = findings(colour.record, "KP106", name)
@@ -357,11 +360,15 @@ def test_another_preprocessing_of_one_target(colour: kpipe.Run, name: str) -> No
     assert found.required
     assert "9 of 9 inputs" in found.cause
     assert found.evidence["worst_input"] in {f"p{i}" for i in range(9)}
+    assert (found.evidence["suspect"], found.evidence["explained"]) == (suspect, 9)
+    assert f"This is {suspect}, where the reference has" in found.cause
+    assert "[inputs.photo] with steps = [" in found.remedy
 
 
 def test_the_same_preprocessing_written_twice_is_no_difference(colour: kpipe.Run) -> None:
     assert states(colour.record)["same"] == "pass"
     assert not codes(colour.record, "same")
+    assert not (colour.folder / "stages" / "fingerprint.same").exists()
 
 
 def test_a_setting_that_is_coarser_than_the_contract_asks_for(colour: kpipe.Run) -> None:

@@ -36,7 +36,8 @@ manifest_sha256 = "{DIGEST}"
 batches = [2, 5]
 
 [inputs.image]
-decode = "image"
+decode = "serving:image"
+files = ["serving.py"]
 steps = [{{ resize = [16, 16], method = "bilinear", antialias = true }}, {{ channels = "gray" }}, {{ scale = 0.0039 }}]
 dtype = "float32"
 
@@ -79,7 +80,7 @@ threads = 2
 tolerance = {{ atol = 1e-3, rtol = 1e-2 }}
 outputs.digit = {{ atol = 1e-6, rtol = 0.0 }}
 settings = {{ num_threads = 2, xnnpack = true, name = "x", ratio = 0.5 }}
-inputs.image = {{ decode = "npy" }}
+inputs.image = {{ decode = "phone:image", files = ["phone.py", "means.npy"], steps = [], dtype = "float32" }}
 limits = {{ load_s = 1, p50_ms = 1.5, p90_ms = 2, p95_ms = 3, p99_ms = 4, end_to_end_p50_ms = 5, end_to_end_p90_ms = 6, end_to_end_p95_ms = 7, end_to_end_p99_ms = 8, peak_mib = 900, size_mib = 1 }}
 
 [targets.onnxruntime]
@@ -114,6 +115,7 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
         (contract.run, set()),
         (phone, set()),
         (phone.limits, set()),
+        (phone.inputs["image"], {"tensors"}),  # it stands alone
     ]
     for table, left_out in tables:
         assert table.model_fields_set == keys(type(table)) - left_out, type(table).__name__
@@ -188,7 +190,21 @@ def test_an_unknown_key_is_refused_at_every_level_with_the_nearest_one(text: str
         ("[golden]\nbatches = [2.0, 3]", ("golden.batches.0", "2.0", "integer")),
         ("[golden]\npath = 3", ("golden.path", "3", "string")),
         ("[inputs.x]\nsteps = []", ("inputs.x.decode", "missing")),
-        ("[inputs.x]\ndecode = 'audio'", ("inputs.x.decode", "'audio'", "'image' or 'npy'")),
+        ("inputs.x.decode = 'a:f'", ("inputs.x.decode", "'a:f'", "no a.py", 'files = ["a.py"]')),
+        ("inputs.x = { decode = 'a:f', files = ['b.py'] }", ("no a.py", "['b.py']")),
+        ("inputs.x = { decode = 'a b:f', files = ['a b.py'] }", ("inputs.x.decode", "module:function")),
+        ("inputs.x = { decode = 'a:f', files = ['a.py', 'old/a.py'] }", ("inputs.x.files", "two modules 'a'")),
+        ("inputs.x = { decode = 'json:f', files = ['json.py'] }", ("json.py", "rename")),
+        ("inputs.x = { decode = 'npy', files = ['a.py'] }", ("inputs.x.files", "runs none of them")),
+        ("inputs.x = { decode = 'npy', tensors = 't.npz' }", ("unknown key 'inputs.x.tensors'",)),
+        ("inputs.x.decode = 'npy'\ntargets.litert.inputs.x = { decode = 'npy', tensors = 't.npz' }", ("targets.litert.inputs.x.tensors", "alone")),
+        ("inputs.x.decode = 'npy'\ntargets.litert.inputs.x = { steps = [] }", ("targets.litert.inputs.x.decode is missing", "decode or tensors")),
+        (
+            "inputs.x = { decode = 'a:f', files = ['a.py'] }\ninputs.y.decode = 'npy'\ntargets.litert.inputs.y = { decode = 'a:f', files = ['b/a.py'] }",
+            ("targets.litert.inputs.y.files", "'b/a.py'", "different names"),
+        ),
+        ("inputs.x = { decode = 'a:f', files = ['a.py'] }\ninputs.y = { decode = 'a:f', files = ['b/a.py'] }", ("inputs.y.files", "different names")),
+        ("[inputs.x]\ndecode = 'audio'", ("inputs.x.decode", "'audio'", "'image', 'npy' or 'module:function'")),
         ("[inputs.x]\ndecode = 'npy'\nsteps = [{ resiz = [1, 1] }]", ("inputs.x.steps", "resiz")),
         ("[inputs.x]\ndecode = 'npy'\nsteps = [3]", ("inputs.x.steps.0", "3")),
         ("[targets.litert.inputs.x]\ndecode = 'npy'\nsteps = [{ scale = 'a' }]", ("targets.litert.inputs.x.steps", "scale")),

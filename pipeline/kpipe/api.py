@@ -140,7 +140,7 @@ def _order(resolved: Resolved) -> dict[str, str]:
     interpreters = {path: system.foreign_interpreter(resolved.loaded.resolve(path)).versions for path in foreign}
     here = system.environment()
     provided = [resolved.loaded.resolve(table.artifact) for table in contract.targets.values() if table.artifact]
-    files = [*(Path(path) for path in resolved.trust.custom_objects), *provided]
+    files = [*(Path(path) for path in (*resolved.trust.custom_objects, *resolved.input_files)), *provided]
     return {
         "model": resolved.sha256,
         "contract": resolved.loaded.sha256,

@@ -215,6 +215,13 @@ _ROWS = (
         "Install Pillow in that interpreter, or decode elsewhere in production too.",
     ),
     Code(
+        "KP112",
+        E,
+        "Preprocessing code failed",
+        "A function or a file of tensors that the contract names for an input is missing, raised an exception, or gave no plain array.",
+        "Mend the function or the file; run it by itself on the golden input.",
+    ),
+    Code(
         "KP201",
         E,
         "Conversion failed",

@@ -18,6 +18,7 @@ from kpipe.rules import DecisionTable, output_problems, place_of_rule, rule_prob
 from kpipe_stages.catalog import RUNTIMES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
@@ -80,12 +81,36 @@ class GoldenTable(Table):
         return self
 
 
+def _decoder(value: str) -> str:
+    if value not in ("image", "npy") and ":" not in value:
+        raise ValueError("expected 'image', 'npy' or 'module:function'")
+    return value
+
+
+Decoder = Annotated[str, AfterValidator(_decoder)]
+
+
 class InputTable(Table):
     """``[inputs.NAME]``: from a raw file to one input tensor."""
 
-    decode: Literal["image", "npy"]
+    decode: Decoder
+    files: tuple[str, ...] = ()
+    """The user's own code, where ``decode`` names a function of it."""
     steps: tuple[dict[str, Any], ...] = ()
     dtype: str | None = None
+
+
+class TargetInputTable(Table):
+    """``[targets.NAME.inputs.NAME]``: as `InputTable`, or the tensors that the serving system itself made."""
+
+    decode: Decoder | None = None
+    files: tuple[str, ...] = ()
+    steps: tuple[dict[str, Any], ...] = ()
+    dtype: str | None = None
+    tensors: str | None = None
+
+
+Input = InputTable | TargetInputTable
 
 
 class ToleranceTable(Table):
@@ -158,7 +183,7 @@ class TargetTable(Table):
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
     tolerance: ToleranceTable | None = None
     outputs: dict[str, ToleranceTable] = {}
-    inputs: dict[str, InputTable] = {}
+    inputs: dict[str, TargetInputTable] = {}
     limits: LimitsTable = LimitsTable()
 
 
@@ -225,6 +250,12 @@ class LoadedContract:
         return (self.folder / path).resolve()
 
 
+def input_files(table: Input, loaded: LoadedContract) -> tuple[str, ...]:
+    """The files that an input table names, absolute: its code, or its tensors."""
+    names = (table.tensors,) if isinstance(table, TargetInputTable) and table.tensors else table.files
+    return tuple(str(loaded.resolve(name)) for name in names)
+
+
 def load_contract(path: Path) -> LoadedContract:
     """Read and validate a contract file.
 
@@ -250,7 +281,7 @@ def parse_contract(text: str, source: str) -> Contract:
         contract = Contract.model_validate(_tuples(data))
     except ValidationError as error:
         raise ContractError(source, _messages(error)) from error
-    if problems := [*_step_problems(contract), *_decision_problems(contract)]:
+    if problems := [*_input_problems(contract), *_step_problems(contract), *_decision_problems(contract)]:
         raise ContractError(source, problems)
     return contract
 
@@ -264,13 +295,53 @@ def _tuples(value: Any) -> Any:
     return value
 
 
+def _input_tables(contract: Contract) -> dict[str, Input]:
+    """Every input table by its place."""
+    tables: dict[str, Input] = {f"inputs.{name}": table for name, table in contract.inputs.items()}
+    for target, own in contract.targets.items():
+        tables |= {f"targets.{target}.inputs.{name}": table for name, table in own.inputs.items()}
+    return tables
+
+
 def _step_problems(contract: Contract) -> list[str]:
     from kpipe_stages.preprocess import check_steps
 
-    tables = {f"inputs.{name}": table for name, table in contract.inputs.items()}
+    return [f"{where}.steps: {problem}" for where, table in _input_tables(contract).items() for problem in check_steps(table.steps)]
+
+
+def _input_problems(contract: Contract) -> list[str]:
+    """What reads the file: a decoder, a function of named files, or a file of tensors in its place."""
+    found = [f"{where}.{problem}" for where, table in _input_tables(contract).items() for problem in _reading(table)]
     for target, own in contract.targets.items():
-        tables |= {f"targets.{target}.inputs.{name}": table for name, table in own.inputs.items()}
-    return [f"{where}.steps: {problem}" for where, table in tables.items() for problem in check_steps(table.steps)]
+        found += _two_modules(f"targets.{target}.inputs", {**contract.inputs, **own.inputs})
+    return found + (_two_modules("inputs", dict(contract.inputs)) if not contract.targets else [])
+
+
+def _reading(table: Input) -> list[str]:
+    from kpipe_stages.preprocessing.function import check_function
+
+    if isinstance(table, TargetInputTable) and table.tensors is not None:
+        beside = [key for key in ("decode", "files", "steps", "dtype") if key in table.model_fields_set]
+        return [f"tensors is {table.tensors!r} beside {beside[0]}; expected it alone: such tensors are taken as they are"] if beside else []
+    if table.decode is None:
+        return ["decode is missing; expected decode or tensors"]
+    if ":" in table.decode:
+        problem = check_function(table.decode, table.files)
+        return [problem] if problem else []
+    return (
+        [f"files is {list(table.files)}, and decode = {table.decode!r} runs none of them; expected decode = 'module:function'"] if table.files else []
+    )
+
+
+def _two_modules(where: str, tables: Mapping[str, Input]) -> list[str]:
+    """Two files of one module name would be one module in the process that prepares all inputs."""
+    known: dict[str, str] = {}
+    for name, table in tables.items():
+        for file in table.files:
+            stem = file.replace("\\", "/").rpartition("/")[2]
+            if stem.endswith(".py") and known.setdefault(stem, file) != file:
+                return [f"{where}.{name}.files names {file!r}, and another input {known[stem]!r}; expected different names for different files"]
+    return []
 
 
 def _decision_problems(contract: Contract) -> list[str]:
@@ -334,9 +405,9 @@ def check_names(contract: Contract, signature: Signature, source: str) -> None:
     inputs = [spec.name for spec in signature.inputs]
     outputs = [spec.name for spec in signature.outputs]
     problems = []
-    tables = {"inputs": contract.inputs} | {f"targets.{name}.inputs": t.inputs for name, t in contract.targets.items()}
-    for where, table in tables.items():
-        problems += [_unknown(where, name, "input", inputs) for name in table if name not in inputs]
+    tables = {"inputs": list(contract.inputs)} | {f"targets.{name}.inputs": list(t.inputs) for name, t in contract.targets.items()}
+    for where, names in tables.items():
+        problems += [_unknown(where, name, "input", inputs) for name in names if name not in inputs]
     if contract.inputs:
         problems += [
             f"the model's input '{name}' has no table [inputs.{name}]; say how its raw files become a tensor"

@@ -285,6 +285,8 @@ class TargetRecord:
     """Settings that were tried because its numbers or decisions differ."""
     edge_drifts: tuple[EdgeDrift, ...] = ()
     """How far its numbers move at each border that could be measured."""
+    preprocessing: dict[str, str] = field(default_factory=dict)
+    """The user's code or tensors that its inputs were made by: path, relative to the contract's folder where it lies below, to SHA-256."""
 
 
 @dataclass(frozen=True)

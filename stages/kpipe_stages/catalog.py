@@ -123,6 +123,7 @@ RUNTIMES: dict[str, Runtime] = {
 STAGES: dict[str, str] = {
     "inspect": "kpipe_stages.inspect_archive",
     "prepare": "kpipe_stages.prepare",
+    "fingerprint": "kpipe_stages.fingerprint",
     "train": "kpipe_stages.train",
     "export": "kpipe_stages.export_tensorflow",
     "truth": "kpipe_stages.run_truth",

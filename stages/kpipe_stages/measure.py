@@ -22,6 +22,7 @@ from kpipe_stages.protocol import LoadTimes, RunJob, RunResult
 from kpipe_stages.session import Session, check_artifact, fault
 
 if TYPE_CHECKING:
+    from kpipe_stages.preprocess import Preprocessor
     from kpipe_stages.protocol import Job
     from kpipe_stages.session import Description, Engine
     from kpipe_stages.worker import Worker
@@ -110,9 +111,9 @@ def check_tensors(order: RunJob, golden: Golden, worker: Worker) -> Decoded:
         raise ValueError(f"{len(order.items)} raw golden inputs for {order.rows} prepared rows")
     if not _can_decode(order):
         return Decoded(here=False)
-    from kpipe_stages.preprocess import Preprocessor
-
-    preprocessors = {spec.name: Preprocessor(spec) for spec in order.inputs}
+    preprocessors = _preprocessors(order, worker)
+    if preprocessors is None:
+        return Decoded(here=True, mismatches=tuple(order.items[index].id for index in golden.present))
     differing, usable = [], True
     for index in golden.present:
         item, prepared = order.items[index], golden.row(index)
@@ -130,14 +131,32 @@ def check_tensors(order: RunJob, golden: Golden, worker: Worker) -> Decoded:
 
 
 def _can_decode(order: RunJob) -> bool:
-    """Whether this interpreter has what the inputs' raw files need: Pillow, for images."""
-    if all(spec.decode != "image" for spec in order.inputs):
-        return True
+    """Whether this interpreter has what the inputs' raw files need: Pillow, for images; what the user's own functions import."""
+    from kpipe_stages.preprocess import PreprocessError, Preprocessor
+    from kpipe_stages.preprocessing.function import is_function
+
     try:
-        import PIL.Image  # noqa: F401 - whether it can be imported is the question
+        if any(spec.decode == "image" for spec in order.inputs):
+            import PIL.Image  # noqa: F401 - whether it can be imported is the question
+        for spec in order.inputs:
+            if is_function(spec.decode):
+                Preprocessor(spec)
     except ImportError:
         return False
+    except PreprocessError as error:
+        return not isinstance(error.__cause__, ImportError)
     return True
+
+
+def _preprocessors(order: RunJob, worker: Worker) -> dict[str, Preprocessor] | None:
+    """The inputs' preprocessors in this process; None, and an observation, where the user's function can't be loaded here."""
+    from kpipe_stages.preprocess import PreprocessError, Preprocessor
+
+    try:
+        return {spec.name: Preprocessor(spec) for spec in order.inputs}
+    except PreprocessError as error:
+        worker.observe(error.code, f"In the process of {order.runtime}: {error.what} (expected {error.expected})", error.do, place=error.step)
+        return None
 
 
 def _bring(engine: Engine, order: RunJob) -> None:

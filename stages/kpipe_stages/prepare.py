@@ -17,6 +17,8 @@ from kpipe_stages.codec import decode
 from kpipe_stages.npz import NpzFile, NpzLimits, npz_row, split_reference
 from kpipe_stages.preprocess import CastNote, Limits, PreprocessError, Preprocessor
 from kpipe_stages.preprocessing.files import read_bytes
+from kpipe_stages.preprocessing.function import is_function
+from kpipe_stages.preprocessing.tensors import ServedTensors
 from kpipe_stages.protocol import GoldenItem, Job, Observation, PrepareJob, PrepareResult, StageError
 from kpipe_stages.rows import RowsWriter
 
@@ -104,8 +106,11 @@ class _Reader:
     def __init__(self, params: PrepareJob) -> None:
         self._limits = Limits(params.max_pixels, params.max_bytes)
         self.names = [spec.name for spec in params.inputs]
+        ids = [item.id for item in params.items]
         try:
-            self._inputs = [Preprocessor(spec, self._limits) for spec in params.inputs]
+            self._inputs = [
+                ServedTensors(spec, ids, params.max_bytes) if spec.decode == "tensors" else Preprocessor(spec, self._limits) for spec in params.inputs
+            ]
         except PreprocessError as error:
             raise StageError(Observation(error.code, f"{error.what} (expected {error.expected})", error.do, place=error.step)) from error
         self._npz: _Npz | None = None
@@ -115,12 +120,18 @@ class _Reader:
         prepare, name = self._inputs[index], self.names[index]
         if name not in item.files or name not in item.sha256:
             raise PreprocessError("read", f"no file and digest for input {name!r}", "one of each", "Name a file for every model input.", "KP105")
+        if isinstance(prepare, ServedTensors):
+            return prepare.row(item.id)
         found = notes.setdefault(name, [])
         if prepare.spec.decode == "array":
             return prepare.apply(self._row(item.files[name], item.sha256[name]), found)
         data = read_bytes(item.files[name], self._limits.max_bytes)
         _check_digest(item.files[name], hashlib.sha256(data).hexdigest(), item.sha256[name])
-        return prepare.from_bytes(data, item.files[name], found)
+        if not is_function(prepare.spec.decode):
+            return prepare.from_bytes(data, item.files[name], found)
+        tensor = prepare.from_path(item.files[name], found)  # the function opens the file itself: it must be the same afterwards
+        _check_digest(item.files[name], hashlib.sha256(read_bytes(item.files[name], self._limits.max_bytes)).hexdigest(), item.sha256[name])
+        return tensor
 
     def _row(self, reference: str, expected: str) -> Array:
         path, member, row = split_reference(reference)

@@ -1,7 +1,7 @@
 """From a raw file to one input tensor, by the contract's own description. Training, the reference and every target use this code.
 
 ``decode = "image"`` reads a still image (`kpipe_stages.preprocessing.image`), ``"npy"`` an array file, ``"array"`` a row of an
-``.npz`` named ``file.npz#member#row``. The steps are those of `kpipe_stages.preprocessing.steps`. Pillow is imported when an image is
+``.npz`` named ``file.npz#member#row``, ``"module:function"`` calls the user's own code (`kpipe_stages.preprocessing.function`). The steps are those of `kpipe_stages.preprocessing.steps`. Pillow is imported when an image is
 decoded or resized, not before.
 """
 
@@ -18,6 +18,7 @@ from kpipe_stages.npz import NpzFile, NpzLimits, npy_array, npz_row, split_refer
 from kpipe_stages.preprocessing.cast import CastNote, cast
 from kpipe_stages.preprocessing.errors import PreprocessError
 from kpipe_stages.preprocessing.files import read_bytes
+from kpipe_stages.preprocessing.function import UserFunction, is_function
 from kpipe_stages.preprocessing.image import decode_image
 from kpipe_stages.preprocessing.resample import PLAIN_METHODS
 from kpipe_stages.preprocessing.steps import KINDS, Kind
@@ -111,27 +112,31 @@ class Preprocessor:
         """Bind the steps.
 
         Raises:
-            PreprocessError: the spec has an unknown decoder or a step that is wrong.
+            PreprocessError: the spec has an unknown decoder, a step that is wrong, or a function that can't be loaded.
         """
-        if spec.decode not in DECODERS:
-            raise PreprocessError(
-                "decode", f"decode = {spec.decode!r} of input {spec.name!r}", f"one of {', '.join(DECODERS)}", "Mend the contract.", "KP104"
-            )
+        if spec.decode not in DECODERS and not is_function(spec.decode):
+            known = f"one of {', '.join(DECODERS)} or module:function"
+            raise PreprocessError("decode", f"decode = {spec.decode!r} of input {spec.name!r}", known, "Mend the contract.", "KP104")
         if problems := check_steps(spec.steps):
             raise PreprocessError("steps", f"input {spec.name!r}: {problems[0]}", "sound steps", "Mend the contract.", "KP104")
         self.spec = spec
         self.limits = limits
-        self._steps = _bind(spec.steps)
+        self._function = UserFunction(spec) if is_function(spec.decode) else None
+        self._steps = bind_steps(spec.steps)
         self._dtype = spec.dtype or ("float32" if spec.decode == "image" else None)
 
     def decode(self, data: bytes, where: str) -> Array:
-        """Decode a file's bytes (``image`` or ``npy``); ``where`` names it in messages."""
+        """Decode a file's bytes (``image``, ``npy`` or a function, which gets a temporary file); ``where`` names it in messages."""
+        if self._function is not None:
+            return self._function.of_bytes(data, where)
         if self.spec.decode == "image":
             return decode_image(data, self.limits.max_pixels)
         return npy_array(data, where)
 
     def read(self, path: str | Path) -> Array:
-        """Read and decode one raw file, or one row of an ``.npz``."""
+        """Read and decode one raw file, or one row of an ``.npz``; a function reads the file itself."""
+        if self._function is not None:
+            return self._function(str(path))
         if self.spec.decode != "array":
             return self.decode(read_bytes(path, self.limits.max_bytes), str(path))
         file_path, member, row = split_reference(str(path))
@@ -161,21 +166,32 @@ class Preprocessor:
         return self.apply(self.read(path), notes)
 
 
-def _bind(steps: Sequence[dict[str, Any]]) -> list[Callable[[Array, list[CastNote] | None], Array]]:
+def bind_steps(steps: Sequence[dict[str, Any]]) -> list[Callable[[Array, list[CastNote] | None], Array]]:
+    """Steps that `check_steps` found sound, each as a function of an array and the notes of its casts."""
     bound: list[Callable[[Array, list[CastNote] | None], Array]] = []
-    channel_axis: int | None = -1
+    axis: int | None = -1
     for step in steps:
-        name, _ = _step_name(step)
-        kind = KINDS[name]
-        if kind.apply is None:
-            bound.append(partial(_cast_step, dtype=step[name]))
-            continue
-        options = {key: step.get(key, default) for key, (_, default) in kind.options.items()}
-        if name == "normalize":
-            options["channel_axis"] = channel_axis
-        bound.append(partial(_plain_step, apply=kind.apply, value=step[name], options=options))
-        channel_axis = None if name == "flatten" else 0 if step[name] == "chw" else channel_axis
+        bound.append(bind_step(step, axis))
+        axis = channel_axis_after(step, axis)
     return bound
+
+
+def bind_step(step: dict[str, Any], channel_axis: int | None) -> Callable[[Array, list[CastNote] | None], Array]:
+    """One sound step; ``channel_axis`` is where the channels of what it gets lie, None where there are none."""
+    name, _ = _step_name(step)
+    kind = KINDS[name]
+    if kind.apply is None:
+        return partial(_cast_step, dtype=step[name])
+    options = {key: step.get(key, default) for key, (_, default) in kind.options.items()}
+    if name == "normalize":
+        options["channel_axis"] = channel_axis
+    return partial(_plain_step, apply=kind.apply, value=step[name], options=options)
+
+
+def channel_axis_after(step: dict[str, Any], channel_axis: int | None) -> int | None:
+    """Where a step leaves the channels."""
+    name, _ = _step_name(step)
+    return None if name == "flatten" else 0 if step[name] == "chw" else channel_axis
 
 
 def _plain_step(array: Array, _: list[CastNote] | None, apply: Callable[..., Array], value: Any, options: dict[str, Any]) -> Array:

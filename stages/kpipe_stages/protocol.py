@@ -145,10 +145,13 @@ class InputSpec:
     name: str
     """Model input name."""
     decode: str
-    """``image``, ``npy`` or ``array`` (an already preprocessed row of an .npz)."""
+    """``image``, ``npy``, ``array`` (an already preprocessed row of an .npz), ``module:function`` of ``files``, or ``tensors`` (a row, by
+    golden id, of the one .npz in ``files``: the prepare stage's only)."""
     steps: tuple[dict[str, Any], ...] = ()
     dtype: str | None = None
     """Cast at the end; None keeps what the steps give."""
+    files: dict[str, str] = field(default_factory=dict)
+    """The user's code or tensors: absolute path to the SHA-256 that the file must have; empty for any (training)."""
 
 
 @dataclass(frozen=True)
@@ -282,6 +285,77 @@ class PrepareResult:
     nonfinite_rows: dict[str, tuple[int, ...]]
     bad_rows: tuple[int, ...] = ()
     """Rows that could not be decoded (each an observation); their tensors are absent."""
+
+
+# ---------------------------------------------------------------- fingerprint
+
+
+@dataclass(frozen=True)
+class FingerprintJob:
+    """Say what a target's own preprocessing does otherwise than the reference's, from both's tensors and the raw files."""
+
+    items: tuple[GoldenItem, ...]
+    inputs: tuple[InputSpec, ...]
+    """The reference's: the search starts from these steps."""
+    reference: str
+    """The reference's ``tensors`` folder."""
+    reference_names: tuple[str, ...]
+    """Input names in the order of that folder."""
+    target: str
+    """The target's ``tensors`` folder."""
+    target_names: tuple[str, ...]
+    reference_sha256: str = ""
+    """Digest of the folder: an answer about other tensors is never taken for this one's. Empty where it isn't known."""
+    target_sha256: str = ""
+    max_inputs: int = 32
+    """Of the golden inputs on which the two differ, how many are used."""
+    max_equal: int = 8
+    """Of those on which they agree, how many a suspect must leave alone."""
+    max_seconds: float = 60.0
+    """For one model input."""
+    rtol: float = 1e-4
+    atol: float = 1e-5
+    """Two tensors are equal where ``|a - b| <= atol * scale + rtol * |b|`` everywhere, b the target's and scale its largest magnitude."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What the search found for one model input."""
+
+    input: str
+    differing: int
+    """Golden inputs on which the tensors differ."""
+    used: int
+    """How many of them were used."""
+    suspect: str
+    """What the target does, in words; empty where nothing comes near."""
+    instead: str
+    """What the reference does there, in words."""
+    steps: str
+    """The steps that do the same, as a contract writes them; empty where steps can't."""
+    also: tuple[str, ...]
+    """Other suspects that these inputs can't tell from it."""
+    matched: bool
+    """Equal on every input that was used; otherwise the suspect is only the closest."""
+    explained: int
+    """Of the used ones, how many the suspect makes equal."""
+    residual: float
+    """The largest absolute difference that is left on any used input."""
+    before: float
+    """The same without any suspect."""
+    tried: int
+    """Suspects and pairs that were tried."""
+    complete: bool
+    """False where time ran out before all of them were."""
+    note: str = ""
+    """What narrowed the search."""
+
+
+@dataclass(frozen=True)
+class FingerprintResult:
+    """One for each model input whose tensors differ."""
+
+    found: tuple[Fingerprint, ...]
 
 
 # ---------------------------------------------------------------- export

@@ -11,7 +11,8 @@
 
 ``preprocess`` maps each model input's name to its `kpipe_stages.preprocess.Preprocessor`, made from ``[inputs.<name>]`` of the contract:
 ``preprocess["image"].from_bytes(data)`` is the tensor that the product's file would become. Training data that passes through it has
-seen the product's preprocessing, not a copy of it. The folder is importable while the recipe runs, so ``recipe.py`` may import the
+seen the product's preprocessing, not a copy of it; with ``decode = "module:function"`` it is the user's function, which ``from_path``
+gives the file. The folder is importable while the recipe runs, so ``recipe.py`` may import the
 files beside it, custom layers among them.
 """
 
@@ -90,10 +91,16 @@ def contract_inputs(contract: Path) -> dict[str, Preprocessor]:
     remedy = "Mend the contract beside the recipe."
     try:
         tables = tomllib.loads(contract.read_text(encoding="utf-8")).get("inputs", {})
-        specs = [decode(InputSpec, {"name": name, **table}, f"{contract} [inputs.{name}]") for name, table in tables.items()]
+        specs = [_spec(name, table, contract) for name, table in tables.items()]
         return {spec.name: Preprocessor(spec) for spec in specs}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, CodecError, PreprocessError, TypeError, AttributeError) as error:
         raise StageError(Observation(CODE, f"{contract}: {error}", remedy, place=str(contract))) from error
+
+
+def _spec(name: str, table: dict[str, Any], contract: Path) -> InputSpec:
+    """One table; the files of a ``module:function`` are taken as they are, since training is what they are to be compared with."""
+    files = {str((contract.parent / file).resolve()): "" for file in table.get("files", ())}
+    return decode(InputSpec, {"name": name, **table, "files": files}, f"{contract} [inputs.{name}]")
 
 
 def _import(file: Path) -> ModuleType:

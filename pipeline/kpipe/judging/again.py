@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kpipe.contract import TargetTable
+from kpipe.contract import TargetTable, input_files
 from kpipe.evidence import TargetEvidence, TargetPlan
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.protocol import Observation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from kpipe.contract import Contract, LoadedContract
+    from kpipe.contract import Contract, Input, LoadedContract
     from kpipe.evidence import Evidence
 
-WORK_OF_TARGET = ("settings", "precision", "threads", "inputs")
+WORK_OF_TARGET = ("settings", "precision", "threads")
 """Keys of a target that say what is run; the others say how it is judged."""
 
 FILES_OF_TARGET = ("artifact", "python")
@@ -64,7 +64,7 @@ def _differences(made_with: LoadedContract, asked: LoadedContract) -> Iterator[s
         yield "model.custom_objects"
     if new.golden.path is not None and (old.golden.path is None or made_with.resolve(old.golden.path) != asked.resolve(new.golden.path)):
         yield "golden.path"
-    if old.inputs != new.inputs:
+    if _inputs(made_with, old.inputs) != _inputs(asked, new.inputs):
         yield "inputs"
     if old.export != new.export:
         yield "export"
@@ -80,6 +80,8 @@ def _target(name: str, table: TargetTable, ran: TargetEvidence | None, made_with
     old = made_with.contract.targets.get(name, TargetTable())
     changed: list[Any] = [key for key in WORK_OF_TARGET if getattr(old, key) != getattr(table, key)]
     changed += [key for key in FILES_OF_TARGET if _file(made_with, getattr(old, key)) != _file(asked, getattr(table, key))]
+    if _inputs(made_with, old.inputs) != _inputs(asked, table.inputs):
+        changed.append("inputs")
     if ran.plan.runtime != runtime:
         changed.insert(0, "runtime")
     problems = [*ran.problems, *(_note(name, f"targets.{name}.{key}") for key in changed)]
@@ -88,3 +90,8 @@ def _target(name: str, table: TargetTable, ran: TargetEvidence | None, made_with
 
 def _file(loaded: LoadedContract, path: str | None) -> str | None:
     return str(loaded.resolve(path)) if path is not None else None
+
+
+def _inputs(loaded: LoadedContract, tables: Mapping[str, Input]) -> dict[str, Any]:
+    """Input tables, with the files that they name in place of how they name them."""
+    return {name: (table.decode, table.steps, table.dtype, input_files(table, loaded)) for name, table in tables.items()}

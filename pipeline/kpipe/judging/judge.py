@@ -16,6 +16,7 @@ from kpipe.judging.floor import Floor
 from kpipe.judging.golden_rows import golden_summary
 from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.outlook import with_drift, with_outlook
+from kpipe.judging.preprocessing import input_code
 from kpipe.judging.reference import Reference, judge_reference
 from kpipe.judging.ruled import Ruled, named
 from kpipe.judging.stages import stage_findings
@@ -335,6 +336,7 @@ def _reference_record(
         identity=stage.result.identity if stage and stage.result else None,
         modes=result.modes if result else (),
         peak_rss_bytes=stage.result.peak_rss_bytes if stage and stage.result else None,
+        preprocessing=input_code(evidence, plan),
     )
 
 

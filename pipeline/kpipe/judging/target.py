@@ -15,15 +15,16 @@ from kpipe.evidence import Evidence, StageEvidence, TargetEvidence
 from kpipe.findings import Finding
 from kpipe.judging.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
 from kpipe.judging.cells import Cells, Question, judge_cells
-from kpipe.judging.compare import compare
 from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.knobs import judge_knobs
+from kpipe.judging.preprocessing import input_code, judge_preprocessing
 from kpipe.judging.reference import Reference, magnitude
 from kpipe.judging.stages import stage_findings, timing_findings
 from kpipe.judging.ties import breaks_tie
 from kpipe.judging.times import check_limits, summarise
 from kpipe.judging.tolerance import COARSER, derived_tolerance, precision_class, relative_noise, tolerance_for
 from kpipe.judging.verdict import failing, unchecking
+from kpipe.preparation import prepared
 from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, TargetRecord
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from kpipe.evidence import TargetPlan
     from kpipe.judging.ruled import Ruled
     from kpipe.record import LimitCheck, Tolerance
-    from kpipe_stages.rows import Rows
 
 WHOLE = re.compile(r"u?int\d+|bool|string|none")
 """Dtypes that no precision is about."""
@@ -116,8 +116,10 @@ def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> 
     cells = _cells(bench, answers)
     if stage is not None:
         _version(bench, stage)
+    own = prepared(scene.stages.get(f"prepare.{target.plan.name}"))
+    if answers is not None or (own is not None and not own.bad_rows):  # tensors that no runtime takes are compared all the same
+        bench.findings += judge_preprocessing(scene.run, scene.evidence, scene.stages, target.plan)
     if answers is not None:
-        _preprocessing(bench)
         _tensors_here(bench, answers)
         _precision(bench, answers)
         _machine_default(bench, answers)
@@ -207,34 +209,11 @@ def _tolerances(bench: _Bench, answers: Answers, reference: Reference) -> dict[s
     }
 
 
-def _preprocessing(bench: _Bench) -> None:
-    """A target's own preprocessing against the reference's, tensor for tensor, before the network."""
-    from kpipe.preparation import tensors_of
-
-    if not bench.plan.inputs or bench.scene.evidence.golden.kind != "raw":
-        return  # tensors that came as tensors are nobody's preprocessing: KP602 says that it was not checked
-    exact = tolerance_for("", "float32", bench.scene.contract.agreement.model_copy(update={"tolerance": "default", "outputs": {}}), None)
-    try:
-        ours = tensors_of(bench.scene.run, bench.scene.evidence, bench.scene.stages, "prepare")
-        theirs = tensors_of(bench.scene.run, bench.scene.evidence, bench.scene.stages, f"prepare.{bench.plan.name}")
-    except (OSError, ValueError) as error:
-        bench.add("KP314", f"Prepared inputs can't be read back: {error}", place="prepare")
-        return
-    for name in dict.fromkeys((*ours, *(spec.name for spec in bench.plan.inputs))):
-        rows, other = ours.get(name), theirs.get(name)
-        if rows is None or other is None or len(other) != len(rows) or rows.absent or other.absent:
-            bench.add("KP314", f"Input '{name}' was not prepared for this target.", place=name)
-            continue
-        drifts = compare(rows, other, exact, frozenset({rows.dtype}))
-        if bad := [d for d in drifts if d.problem]:
-            worst = max(bad, key=lambda d: d.factor)
-            golden = bench.scene.evidence.golden.inputs[worst.index].id
-            cause = f"The target's own preprocessing of '{name}' differs from the reference's on {len(bad)} of {len(drifts)} inputs, worst on '{golden}': {_size(rows, other, worst.index)}, by up to {worst.max_abs:.3g}."
-            bench.add("KP106", cause, place=name, inputs=len(bad), worst_input=golden, max_abs=worst.max_abs)
-
-
 def _tensors_here(bench: _Bench, answers: Answers) -> None:
     """A process that makes other tensors of the raw files would ship other answers than the ones compared."""
+    if served := [spec.name for spec in bench.plan.inputs if spec.decode == "tensors"]:
+        cause = f"'{bench.plan.name}' ran tensors that its serving system made of '{', '.join(served)}': what its code makes of raw files was not run here, and nothing was timed from them."
+        bench.add("KP111", cause, place=bench.plan.name, remedy='Name the code (decode = "module:function") to have it run and timed.')
     if answers.result.decoded_here is False:
         bench.add("KP111", f"The interpreter of '{bench.plan.name}' can't decode raw files; it ran the prepared tensors.", place=bench.plan.name)
     if mismatches := answers.result.tensor_mismatches:
@@ -244,11 +223,6 @@ def _tensors_here(bench: _Bench, answers: Answers) -> None:
             f"In this target's process {len(mismatches)} raw inputs become another tensor than the prepared one ({names}).",
             place=names,
         )
-
-
-def _size(rows: Rows, other: Rows, index: int) -> str:
-    left, right = rows.shape(index), other.shape(index)
-    return f"shape {left}" if left == right else f"shape {right} instead of {left}"
 
 
 def _precision(bench: _Bench, answers: Answers) -> None:
@@ -354,6 +328,7 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
         peak_rss_bytes=peak,
         limits=limits,
         knobs=judge_knobs(bench.scene, plan, bench.question) if bench.question is not None else (),
+        preprocessing=input_code(bench.scene.evidence, plan),
     )
     return Judged(record, tuple(bench.findings), tuple(cells.flips), answers, cells.per_input)
 

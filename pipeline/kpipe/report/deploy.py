@@ -64,6 +64,7 @@ def _target(target: TargetRecord) -> dict[str, Any]:
         "precision": target.effective_precision,
         "versions": target.identity.versions if target.identity else {},
         "cpu": target.identity.cpu if target.identity else "",
+        "preprocessing": dict(target.preprocessing),
     }
 
 

@@ -13,6 +13,7 @@ from kpipe_stages.protocol import (
     Artifact,
     DecisionSpec,
     ExportJob,
+    FingerprintJob,
     GoldenItem,
     InputSpec,
     PrepareJob,
@@ -43,6 +44,23 @@ def prepare_job(golden: GoldenSet, specs: tuple[InputSpec, ...]) -> PrepareJob:
     if golden.kind != "raw":
         specs = tuple(InputSpec(name=name, decode="array") for name in golden.inputs[0].files)
     return PrepareJob(items=golden_items(golden), inputs=specs)
+
+
+def runs_code(spec: InputSpec) -> bool:
+    """Whether an input is made by a function of the user's."""
+    return ":" in spec.decode
+
+
+def fingerprint_job(common: Common, reference: PrepareResult, own: PrepareResult, ours: str, theirs: str) -> FingerprintJob:
+    """Search for what a target's own preprocessing does otherwise, from the reference's steps on."""
+    return FingerprintJob(
+        items=golden_items(common.golden),
+        inputs=common.specs,
+        reference=ours,
+        reference_names=reference.names,
+        target=theirs,
+        target_names=own.names,
+    )
 
 
 def needed_formats(plans: Iterable[TargetPlan]) -> tuple[str, ...]:
@@ -130,7 +148,8 @@ def run_job(
     signature: Signature | None,
 ) -> RunJob:
     """One target's work; ``artifact`` is None where it runs the ``.keras`` file itself."""
-    raw = common.golden.kind == "raw"
+    inputs = plan.inputs or common.specs
+    raw = common.golden.kind == "raw" and all(spec.decode != "tensors" for spec in inputs)  # those were made elsewhere, of the raw files
     job = replace(
         _job(common, plan.runtime, prepared, tensors),
         settings=dict(plan.settings),
@@ -138,7 +157,7 @@ def run_job(
         probe_default=bool(plan.chosen),
         threads=plan.threads,
         items=golden_items(common.golden) if raw else (),
-        inputs=(plan.inputs or common.specs) if raw else (),
+        inputs=inputs if raw else (),
         decisions=common.decisions,
         timing=timing_plan(common.contract, limits, raw=raw),
     )

@@ -24,6 +24,7 @@ from kpipe.running import jobs, system
 from kpipe.running.artifacts import Artifacts
 from kpipe.running.checks import check_prepared, nonfinite
 from kpipe.running.launch import Launcher, WorkerProcess, make_home, wants_timing
+from kpipe.running.own_inputs import fingerprint, prepare_own
 from kpipe.running.plan import input_specs, plan_reference, plan_targets
 from kpipe.running.request import Resolved
 from kpipe.running.workshop import Workshop
@@ -67,7 +68,7 @@ class Validation:
     golden: GoldenSet | None
     refusals: list[Observation]
     code: dict[str, str]
-    """Custom-object file to its SHA-256 when the run began."""
+    """File of custom objects, of preprocessing code or of a serving system's tensors to its SHA-256 when the run began."""
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     notes: list[Observation] = field(default_factory=list)
     parked: dict[str, WorkerProcess] = field(default_factory=dict)
@@ -102,7 +103,7 @@ class Validation:
         if self.golden is None:
             stage, ready = await inspect, None
         else:
-            stage, ready = await asyncio.gather(inspect, self._prepare("prepare", input_specs(self.contract.inputs)))
+            stage, ready = await asyncio.gather(inspect, self._prepare("prepare", self.reference.inputs))
         if stage.ending is not Ending.OK or stage.result is None or _refuses(stage.result.observations):
             raise Stopped
         inspected = decode(InspectResult, stage.result.data)
@@ -165,7 +166,7 @@ class Validation:
             self.artifacts.expect(("openvino_ir",))
             group.create_task(self.artifacts.convert_openvino())
         for plan in sorted(runnable, key=lambda plan: RUNTIMES[plan.runtime].artifact != "keras"):
-            group.create_task(self._target(plan, common, early))
+            group.create_task(self._target(group, plan, common, early))
 
     def _agree_or_stop(self, signature: Signature, ready: PrepareResult | None) -> None:
         """As `_agree`, for a signature that only the reload could tell; the export that is under way ends by itself."""
@@ -192,14 +193,14 @@ class Validation:
             trust=self.resolved.trust,
             contract=self.contract,
             golden=self.golden,
-            specs=input_specs(self.contract.inputs),
+            specs=self.reference.inputs,
             decisions=specs,
             cache=str(self.shop.cache),
         )
 
     # ------------------------------------------------------------ targets
 
-    async def _target(self, plan: TargetPlan, common: jobs.Common, ready: PrepareResult) -> None:
+    async def _target(self, group: asyncio.TaskGroup, plan: TargetPlan, common: jobs.Common, ready: PrepareResult) -> None:
         artifact, signature = None, None
         if RUNTIMES[plan.runtime].artifact != "keras":
             artifact, signature = await self.artifacts.of(plan), await self.artifacts.signature()
@@ -209,9 +210,10 @@ class Validation:
         folder = "prepare"
         if plan.inputs and common.golden.kind == "raw":
             folder = f"prepare.{plan.name}"
-            own = prepared(await self.shop.in_turn(self.shop.order(folder, "prepare", jobs.prepare_job(common.golden, plan.inputs))))
+            own = await prepare_own(self.shop, plan, common)
             if own is None or own.bad_rows:
                 return
+            group.create_task(fingerprint(self.shop, plan, common, ready, own))
             ready = own
         job = jobs.run_job(common, plan, self._limits(plan), ready, str(self.shop.launcher.folder / folder / "tensors"), artifact, signature)
         cold = self._limits(plan).peak_mib is not None or plan.python != self.reference.python
@@ -243,12 +245,13 @@ class Validation:
                 await process.end()
 
     def _verify_code(self) -> None:
-        """Every worker has read the custom-object files for itself: they must still be the ones that the first has read."""
+        """Every worker has read the user's files for itself: they must still be the ones that the first has read."""
         for path, known in self.code.items():
             found = sha256_of(Path(path)) if Path(path).is_file() else "none: it is gone"
+            kind = "custom-object" if path in self.resolved.trust.custom_objects else "preprocessing"
             if found != known:
                 self.refusals.append(
-                    Observation("KP011", f"The custom-object file {path} changed during the run: SHA-256 {known}, now {found}.", "", Path(path).name)
+                    Observation("KP011", f"The {kind} file {path} changed during the run: SHA-256 {known}, now {found}.", "", Path(path).name)
                 )
 
     # ------------------------------------------------------------ evidence
@@ -315,11 +318,11 @@ async def collect(resolved: Resolved, folder: RunFolder, on_event: Callable[[str
         resolved=resolved,
         shop=shop,
         artifacts=artifacts,
-        plans=plan_targets(resolved.loaded, here, others, request.targets),
-        reference=plan_reference(contract, here),
+        plans=plan_targets(resolved.loaded, here, others, request.targets, resolved.input_files),
+        reference=plan_reference(contract, here, input_specs(contract.inputs, resolved.loaded, resolved.input_files)),
         golden=resolved.golden,
         refusals=list(resolved.refusals),
-        code={path: sha256_of(Path(path)) for path in resolved.trust.custom_objects},
+        code={path: sha256_of(Path(path)) for path in resolved.trust.custom_objects} | resolved.input_files,
     )
     try:
         await validation.drive()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from kpipe.contract import Contract, LoadedContract, TargetTable
+from kpipe.contract import Contract, LoadedContract, TargetTable, input_files
 from kpipe.errors import UsageError, nearest
 from kpipe.evidence import TargetPlan
 from kpipe_stages.catalog import RUNTIMES, Runtime
 from kpipe_stages.protocol import InputSpec, Observation
 
 if TYPE_CHECKING:
-    from kpipe.contract import InputTable
+    from kpipe.contract import Input
+
+
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,9 @@ def default_targets(here: Interpreter) -> dict[str, TargetTable]:
     }
 
 
-def plan_targets(loaded: LoadedContract, here: Interpreter, others: Mapping[str, Interpreter], only: tuple[str, ...]) -> tuple[TargetPlan, ...]:
+def plan_targets(
+    loaded: LoadedContract, here: Interpreter, others: Mapping[str, Interpreter], only: tuple[str, ...], digests: Mapping[str, str] = NONE
+) -> tuple[TargetPlan, ...]:
     """Resolve every target of the contract.
 
     Args:
@@ -46,6 +52,7 @@ def plan_targets(loaded: LoadedContract, here: Interpreter, others: Mapping[str,
         here: the interpreter that runs kpipe.
         others: the interpreters that targets name, by the path as written.
         only: ``--target``; empty for all.
+        digests: SHA-256 by absolute path, of the files that inputs name.
 
     Raises:
         UsageError: ``--target`` names one that isn't there, or no target is left.
@@ -57,11 +64,11 @@ def plan_targets(loaded: LoadedContract, here: Interpreter, others: Mapping[str,
         raise UsageError(
             "no runtime is installed, so there is no target to check. Install one, e.g. pip install 'keras-kpipe[all]'; 'kpipe targets' lists them."
         )
-    return tuple(_plan(name, table, loaded, others[table.python] if table.python else here, only) for name, table in tables.items())
+    return tuple(_plan(name, table, loaded, others[table.python] if table.python else here, only, digests) for name, table in tables.items())
 
 
-def plan_reference(contract: Contract, here: Interpreter) -> TargetPlan:
-    """The candidate on the backend that trained it."""
+def plan_reference(contract: Contract, here: Interpreter, inputs: tuple[InputSpec, ...] = ()) -> TargetPlan:
+    """The candidate on the backend that trained it, and the preprocessing that all share."""
     row = RUNTIMES[contract.model.backend]
     missing = missing_distributions(row, here)
     return TargetPlan(
@@ -74,17 +81,31 @@ def plan_reference(contract: Contract, here: Interpreter) -> TargetPlan:
         threads=0,
         python=here.path,
         provided="",
-        inputs=(),
+        inputs=inputs,
         quiet_load=False,
         absent=_not_installed(row, missing, here) if missing else None,
     )
 
 
-def input_specs(tables: Mapping[str, InputTable]) -> tuple[InputSpec, ...]:
-    """The contract's ``[inputs]`` as workers read them."""
-    return tuple(
-        InputSpec(name=name, decode=table.decode, steps=tuple(_lists(step) for step in table.steps), dtype=table.dtype)
-        for name, table in tables.items()
+def input_specs(tables: Mapping[str, Input], loaded: LoadedContract | None = None, digests: Mapping[str, str] = NONE) -> tuple[InputSpec, ...]:
+    """Input tables as workers read them.
+
+    Args:
+        tables: input name to table.
+        loaded: the contract, whose folder relative paths begin at; not needed where no table names a file.
+        digests: SHA-256 by absolute path.
+    """
+    return tuple(_spec(name, table, loaded, digests) for name, table in tables.items())
+
+
+def _spec(name: str, table: Input, loaded: LoadedContract | None, digests: Mapping[str, str]) -> InputSpec:
+    paths = input_files(table, loaded) if loaded else ()
+    return InputSpec(
+        name=name,
+        decode=table.decode or "tensors",
+        steps=tuple(_lists(step) for step in table.steps),
+        dtype=table.dtype,
+        files={path: digests.get(path, "") for path in paths},
     )
 
 
@@ -92,11 +113,13 @@ def _lists(step: dict[str, object]) -> dict[str, object]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in step.items()}
 
 
-def _plan(name: str, table: TargetTable, loaded: LoadedContract, interpreter: Interpreter, only: tuple[str, ...]) -> TargetPlan:
+def _plan(
+    name: str, table: TargetTable, loaded: LoadedContract, interpreter: Interpreter, only: tuple[str, ...], digests: Mapping[str, str]
+) -> TargetPlan:
     row = RUNTIMES[table.runtime or name]
     chosen = {key: value for key, value in row.float32_settings if table.precision == "f32" and key not in table.settings}
     required = row.required_by_default if table.required is None else table.required
-    own = {**loaded.contract.inputs, **table.inputs} if table.inputs else {}
+    own: dict[str, Input] = {**loaded.contract.inputs, **table.inputs} if table.inputs else {}
     return TargetPlan(
         name=name,
         runtime=row.name,
@@ -107,7 +130,7 @@ def _plan(name: str, table: TargetTable, loaded: LoadedContract, interpreter: In
         threads=table.threads,
         python=interpreter.path,
         provided=str(loaded.resolve(table.artifact)) if table.artifact else "",
-        inputs=input_specs(own),
+        inputs=input_specs(own, loaded, digests),
         quiet_load=table.limits.load_s is not None,
         absent=_absent(name, row, table, interpreter, only),
     )

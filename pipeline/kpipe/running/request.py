@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kpipe.contract import CONTRACT_NAME, Contract, LoadedContract, load_contract
+from kpipe.contract import CONTRACT_NAME, Contract, Input, LoadedContract, input_files, load_contract
 from kpipe.errors import GoldenError, UsageError
 from kpipe.golden import GoldenSet, array_golden_set, load_golden_folder, rule_problems, sha256_of
 from kpipe_stages.protocol import Observation, Trust
@@ -45,6 +45,8 @@ class Resolved:
     size: int
     refusals: tuple[Observation, ...] = field(default=())
     """Found before anything ran."""
+    input_files: dict[str, str] = field(default_factory=dict)
+    """The code and tensors that inputs name: absolute path to SHA-256. Empty where the golden inputs aren't raw files."""
 
 
 def resolve(request: Request, *, golden: bool = True) -> Resolved:
@@ -71,6 +73,7 @@ def resolve(request: Request, *, golden: bool = True) -> Resolved:
         sha256=digest,
         size=model.stat().st_size,
         refusals=tuple(_refusals(loaded.contract, digest, found)) if golden else (),
+        input_files=_input_files(loaded, found) if golden else {},
     )
 
 
@@ -138,6 +141,23 @@ def _trust(request: Request, loaded: LoadedContract) -> Trust:
         allow_modules=table.allow_modules,
         allow_lambda=table.allow_lambda,
     )
+
+
+def _input_files(loaded: LoadedContract, golden: GoldenSet | None) -> dict[str, str]:
+    """Digests of what preprocesses the raw files. Tensors of a serving system have rows by the ids of raw files, and say nothing beside others."""
+    contract = loaded.contract
+    tables: dict[str, Input] = {f"inputs.{name}.files": table for name, table in contract.inputs.items()}
+    for target, own in contract.targets.items():
+        tables |= {f"targets.{target}.inputs.{name}.{'tensors' if table.tensors else 'files'}": table for name, table in own.inputs.items()}
+    if golden is None or golden.kind != "raw":
+        if served := [where for where in tables if where.endswith(".tensors")]:
+            raise UsageError(
+                f"{served[0]} holds tensors that a serving system made of raw golden files, and this run has none: its golden inputs are "
+                f"{'arrays' if golden else 'synthetic'}. Give a folder of raw files as [golden] path, or drop the key."
+            )
+        return {}
+    paths = [(where, Path(path)) for where, table in tables.items() for path in input_files(table, loaded)]
+    return {str(path): sha256_of(_existing(path, where)) for where, path in paths}
 
 
 def _refusals(contract: Contract, digest: str, golden: GoldenSet | None) -> list[Observation]:

@@ -14,6 +14,8 @@ import numpy as np
 from kpipe_stages.preprocessing.errors import PreprocessError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from PIL.Image import Image as PilImage
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -27,7 +29,12 @@ _SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N")
 _FULL_SCALE_RATIO = 257.0  # 65535 / 255
 
 
-def decode_image(data: bytes, max_pixels: int) -> Array:
+def scaled_to_255(values: Array) -> Array:
+    """16-bit levels on the 0 to 255 scale: ``v * 255 / 65535``, rounded once to float32."""
+    return (values.astype(np.float64) / _FULL_SCALE_RATIO).astype(np.float32)
+
+
+def decode_image(data: bytes, max_pixels: int, *, upright: bool = True, sixteen: Callable[[Array], Array] = scaled_to_255) -> Array:
     """Decode one still image.
 
     EXIF orientation is applied. A palette becomes RGB, or RGBA where it has transparency; 1-bit becomes 0 and 255; 16-bit gray becomes
@@ -36,6 +43,8 @@ def decode_image(data: bytes, max_pixels: int) -> Array:
     Args:
         data: the file's bytes.
         max_pixels: the largest width times height, checked before any pixel is decoded.
+        upright: apply the EXIF orientation. Only `kpipe_stages.suspects` asks for anything else, as for the next one.
+        sixteen: what 16-bit levels become.
 
     Returns:
         ``(height, width, channels)``, uint8 or float32; 1 channel gray, 2 gray and alpha, 3 RGB, 4 RGBA.
@@ -47,8 +56,8 @@ def decode_image(data: bytes, max_pixels: int) -> Array:
         image = _open(data)
         _check_header(image, max_pixels)
         image.load()
-        image = _upright(image)
-        return _to_array(image)
+        image = _upright(image) if upright else image
+        return _to_array(image, sixteen)
     except PreprocessError:
         raise
     except Exception as error:  # decoders meet hostile bytes with any exception type; each means: this file does not decode
@@ -110,9 +119,9 @@ def _upright(image: PilImage) -> PilImage:
     return image
 
 
-def _to_array(image: PilImage) -> Array:
+def _to_array(image: PilImage, sixteen: Callable[[Array], Array]) -> Array:
     if image.mode in _SIXTEEN_BIT or (image.mode == "I" and image.format == "PNG"):
-        return _sixteen_bit(image)
+        return _sixteen_bit(image, sixteen)
     if image.mode == "F":
         return np.array(image, dtype=np.float32)[:, :, np.newaxis]
     transparent = image.has_transparency_data
@@ -129,8 +138,7 @@ def _to_array(image: PilImage) -> Array:
     return np.atleast_3d(np.array(image))
 
 
-def _sixteen_bit(image: PilImage) -> Array:
+def _sixteen_bit(image: PilImage, sixteen: Callable[[Array], Array]) -> Array:
     if "transparency" in image.info:
         raise PreprocessError("decode", "16-bit gray with a transparent colour", "no transparency, or 8 bits", "Store it without the tRNS chunk.")
-    values = np.array(image).astype(np.float64)
-    return (values / _FULL_SCALE_RATIO).astype(np.float32)[:, :, np.newaxis]
+    return sixteen(np.array(image))[:, :, np.newaxis]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,23 +109,27 @@ def image_of(array: Array, step: str) -> Array:
     return array
 
 
-def _resize(array: Array, value: Any, options: Options) -> Array:
-    return resize(image_of(array, "resize"), value[0], value[1], options["method"], options["antialias"])
+def wanted_size(name: str, value: Any, height: int, width: int) -> tuple[int, int]:
+    """Height and width that ``resize``, ``fit`` or ``shorter`` makes of an image.
+
+    Raises:
+        PreprocessError: it would become too large.
+    """
+    if name == "resize":
+        return value[0], value[1]
+    if name == "fit":
+        ratio = min(value[0] / height, value[1] / width)
+        fitted = [min(limit, max(1, math.floor(n * ratio + 0.5))) for n, limit in zip((height, width), value, strict=True)]
+        return fitted[0], fitted[1]
+    tall, wide = height * value // min(height, width), width * value // min(height, width)
+    if tall * wide > MAX_AREA:
+        raise PreprocessError("shorter", f"{(height, width)} would become {tall} x {wide}", f"at most {MAX_AREA:,} pixels", "Replace the file.")
+    return tall, wide
 
 
-def _fit(array: Array, value: Any, options: Options) -> Array:
-    image = image_of(array, "fit")
-    ratio = min(value[0] / image.shape[0], value[1] / image.shape[1])
-    height, width = (min(limit, max(1, math.floor(n * ratio + 0.5))) for n, limit in zip(image.shape[:2], value, strict=True))
-    return resize(image, height, width, options["method"], options["antialias"])
-
-
-def _shorter(array: Array, value: Any, options: Options) -> Array:
-    image = image_of(array, "shorter")
-    short = min(image.shape[:2])
-    height, width = (n * value // short for n in image.shape[:2])
-    if height * width > MAX_AREA:
-        raise PreprocessError("shorter", f"{image.shape[:2]} would become {height} x {width}", f"at most {MAX_AREA:,} pixels", "Replace the file.")
+def _sized(array: Array, value: Any, options: Options, name: str) -> Array:
+    image = image_of(array, name)
+    height, width = wanted_size(name, value, image.shape[0], image.shape[1])
     return resize(image, height, width, options["method"], options["antialias"])
 
 
@@ -268,9 +273,9 @@ class Kind:
 _RESAMPLING: dict[str, tuple[Callable[[Any], str], Any]] = {"method": (one_of(*METHODS), "bilinear"), "antialias": (switch, True)}
 
 KINDS: dict[str, Kind] = {
-    "resize": Kind(size, _resize, _RESAMPLING, needs_image=True),
-    "fit": Kind(size, _fit, _RESAMPLING, needs_image=True),
-    "shorter": Kind(side, _shorter, _RESAMPLING, needs_image=True),
+    "resize": Kind(size, partial(_sized, name="resize"), _RESAMPLING, needs_image=True),
+    "fit": Kind(size, partial(_sized, name="fit"), _RESAMPLING, needs_image=True),
+    "shorter": Kind(side, partial(_sized, name="shorter"), _RESAMPLING, needs_image=True),
     "crop": Kind(one_of("center"), _crop, {"size": (size, None)}, needs_image=True),
     "pad": Kind(size, _pad, {"value": (number, 0)}, needs_image=True),
     "alpha": Kind(one_of("composite", "drop"), _alpha, {"background": (colour, (255, 255, 255))}, needs_image=True, needs_levels=True),
