@@ -34,7 +34,7 @@ BORDER_OF = {
     **dict.fromkeys(("KP001", "KP002", "KP003", "KP004", "KP005", "KP006", "KP007", "KP008", "KP009", "KP010", "KP011", "KP012", "KP018"), "archive"),
     **dict.fromkeys(("KP101", "KP102", "KP105"), "golden"),
     **dict.fromkeys(("KP103", "KP109"), "decode"),
-    **dict.fromkeys(("KP104", "KP106", "KP110"), "preprocess"),
+    **dict.fromkeys(("KP104", "KP106", "KP110", "KP112"), "preprocess"),
     **dict.fromkeys(("KP205", "KP206", "KP207", "KP213", "KP403", "KP406", "KP407"), "signature"),
     **dict.fromkeys(("KP201", "KP202", "KP208", "KP210", "KP211", "KP214"), "export"),
     **dict.fromkeys(("KP303", "KP311", "KP416", "KP412"), "runtime"),
