@@ -50,6 +50,7 @@ def check_refused(answer: Command, folder: Path, code: str, says: str) -> None:
     assert any(says in f["cause"] + f["place"] for f in errors if f["code"] == code)
     assert all(f["remedy"] for f in errors)
     assert record["verdict"] == "FAIL"
+    assert record["edge"]["name"] == "archive"
     assert {stage["name"] for stage in record["stages"]} <= BEFORE_FRAMEWORKS
     assert {(target["status"], target["cells"]["passed"]) for target in record["targets"]} == {("unchecked", 0)}
     assert max(stage["peak_rss_bytes"] for stage in record["stages"]) < 2**29

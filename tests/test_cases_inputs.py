@@ -41,7 +41,7 @@ def test_arrays_that_do_not_fit_are_refused(misfit: str, model: Path, tmp_path: 
     golden = tmp_path / "golden.npz"
     np.savez(golden, **arrays)
     run = kpipe.validate(model, golden=golden, out=tmp_path / "run")
-    check_refused(run.record)
+    check_refused(run.record, "preprocess")
     causes = [f.cause for f in run.record.findings if f.code == "KP104"]
     assert any(word in cause for cause in causes), causes
     assert int(run.exit_code) == 1
@@ -108,7 +108,7 @@ def bombed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Comma
 
 def test_picture_bombs_are_refused_by_what_their_headers_say(bombed: tuple[Command, kpipe.Run]) -> None:
     answer, run = bombed
-    check_refused(run.record)
+    check_refused(run.record, "decode")
     assert named(run.record, "KP103") == sorted(set(pictures()) - {"good.png"})
     assert answer.exit_code == 1
     assert "Traceback" not in answer.stderr
@@ -131,5 +131,5 @@ def test_one_altered_picture_stops_the_run(model: Path, tmp_path: Path) -> None:
     contract = tmp_path / "kpipe.toml"
     contract.write_text(QUIET + AS_PICTURES, encoding="utf-8")
     run = kpipe.validate(model, contract=contract, out=tmp_path / "run")
-    check_refused(run.record)
+    check_refused(run.record, "golden")
     assert ("KP102", "", "a.png") in loud(run.record)

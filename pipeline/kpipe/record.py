@@ -445,5 +445,7 @@ class RunRecord:
     environment: Environment
     truth: TruthRecord | None = None
     """The float64 run, where tolerances are derived from it."""
+    edge: Edge | None = None
+    """The first border at which the run itself broke, whatever its targets did: the archive, the golden set, the reference."""
     decisions: tuple[DecisionRecord, ...] = ()
     """Every decision rule in force."""

@@ -102,14 +102,17 @@ def check(run: kpipe.Run, expected: Expected) -> None:
     assert statuses(record) == {t.name: "fail" if t.name in expected.failed else "pass" for t in record.targets}
     assert (str(run.verdict), int(run.exit_code)) == (expected.verdict, {"PASS": 0, "FAIL": 1, "INCOMPLETE": 3}[expected.verdict])
     assert all(t.cells.unchecked == 0 for t in record.targets if t.name not in expected.failed)
+    assert {t.name: t.edge is not None for t in record.targets} == {t.name: t.name in expected.failed for t in record.targets}
 
 
-def check_refused(record: RunRecord) -> None:
+def check_refused(record: RunRecord, edge: str = "archive") -> None:
     """Nothing but the two stages that load no framework has run; no cell counts as passed."""
     assert {stage.name for stage in record.stages} <= BEFORE_FRAMEWORKS
     assert str(record.verdict) == "FAIL"
     assert {t.cells.passed for t in record.targets} == {0}
     assert set(statuses(record).values()) == {"unchecked"}
+    assert record.edge is not None
+    assert record.edge.name == edge
 
 
 def check_answers(run: kpipe.Run, case: Path, *, rtol: float = 1e-4) -> None:

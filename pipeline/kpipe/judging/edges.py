@@ -82,6 +82,13 @@ def edge_of(finding: Finding) -> str:
     return BORDER_OF.get(finding.code, "")
 
 
+def run_edge(findings: Sequence[Finding]) -> Edge | None:
+    """The first border at which the run itself broke, before or beside its targets; None where nothing did."""
+    errors = [f for f in findings if f.severity == "error" and f.target in {"", "reference"} and edge_of(f)]
+    borders = sorted({edge_of(f) for f in errors}, key=FIRST.index)
+    return _told(borders[0], errors) if borders else None
+
+
 def name_edge(station: Station, stations: Sequence[Station], reference: Reference | None) -> Edge | None:
     """The first border at which a failed target leaves the reference; None where it didn't fail."""
     if station.record.status is not CellStatus.FAIL:

@@ -11,7 +11,7 @@ from kpipe.golden import approved_by, rule_problems
 from kpipe.infer import decision_record, decision_specs
 from kpipe.judging.answers import open_answers
 from kpipe.judging.claims import excludes, needed_inputs, sampled_ids
-from kpipe.judging.edges import Station, attributed
+from kpipe.judging.edges import Station, attributed, run_edge
 from kpipe.judging.floor import Floor
 from kpipe.judging.golden_rows import golden_summary
 from kpipe.judging.grade import finding, from_observation
@@ -99,6 +99,7 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
         reference=_reference_record(evidence, stages, reference, reference_findings),
         targets=targets,
         truth=reference.truth if reference else None,
+        edge=run_edge(findings),
         findings=tuple(findings),
         flips=tuple(flip for j in judged for flip in j.flips),
         stages=tuple(_stage_record(stage, evidence) for stage in evidence.stages),
