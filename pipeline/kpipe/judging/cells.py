@@ -17,6 +17,8 @@ from kpipe.record import CellCounts, Drift, Flip, Tolerance
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import numpy as np
+
 
 _PROBLEM_CODES = {Problem.DRIFT: "KP401", Problem.NONFINITE: "KP402", Problem.SHAPE: "KP403", Problem.DTYPE: "KP406"}
 
@@ -70,6 +72,12 @@ class Question:
     max_flips: int
     count_ties: bool = False
     """A tie that is broken otherwise is a flip like any other."""
+    precision: str = "float32"
+    """The coarsest class that the target's numbers may rightly have."""
+
+    def widths(self, output: str) -> np.ndarray[Any, np.dtype[Any]] | None:
+        """What a tolerance in floors multiplies, per input."""
+        return self.reference.widths(output, self.precision)
 
 
 def judge_cells(question: Question) -> Cells:
@@ -141,7 +149,7 @@ def _against_reference(question: Question, mode: str, output: str) -> list[RowDr
     same = not question.answers.batched(mode, output)
     known = reference.rows(mode if same and reference.has(mode) else ALONE, output)
     accepted = frozenset({known.dtype, question.dtypes.get(output, known.dtype)})
-    return compare(known, question.answers.rows(mode, output), question.tolerances[output], accepted, question.reference.widths(output))
+    return compare(known, question.answers.rows(mode, output), question.tolerances[output], accepted, question.widths(output))
 
 
 def _against_alone(question: Question, mode: str, output: str) -> list[RowDrift]:
@@ -149,8 +157,7 @@ def _against_alone(question: Question, mode: str, output: str) -> list[RowDrift]
     if mode == ALONE or not answers.has(ALONE) or not (answers.batched(mode, output) and answers.batched(ALONE, output)):
         return []
     alone = answers.rows(ALONE, output)
-    widths = question.reference.widths(output)
-    return compare(alone, answers.rows(mode, output), question.tolerances[output], frozenset({alone.dtype}), widths)
+    return compare(alone, answers.rows(mode, output), question.tolerances[output], frozenset({alone.dtype}), question.widths(output))
 
 
 def _record(question: Question, cells: Cells, mode: str, output: str, drifts: Sequence[RowDrift]) -> None:

@@ -9,7 +9,8 @@ in, and never less than one spacing of the model's own dtype. The absolute one i
 the numbers that cancel, not from what is left. Medians, so that one noisy input decides for itself alone; and what is no rounding any more
 excuses nobody.
 
-``tolerance = "auto"`` allows ``K * max(1, eps_target / eps_model) * floor(i)``. `K` is measured: see ``docs/decisions/013-derived-tolerances.md``.
+``tolerance = "auto"`` allows ``K * max(floor(i), eps_target * s(i))``: a target that computes coarser has its own spacing. `K` is measured: see
+``docs/decisions/013-derived-tolerances.md``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 K = 16.0
-"""Multiple of the floor that a float32 target may drift."""
+"""Multiple of the floor, or of its own spacing, that a target may drift."""
 
 SUSPECT = 2.0**13
 """An error of so many spacings of the model's dtype (1e-3 of the output in float32) is no rounding: the reference or the float64 run is wrong there."""
@@ -52,6 +53,11 @@ class Floor:
     """``s(i)``, shape (inputs,), output units."""
     widths: Array
     """``floor(i)``, shape (inputs,), output units."""
+
+    def allowed(self, precision: str) -> Array:
+        """What `K` multiplies for a target of this class, a key of `EPSILON`: shape (inputs,), output units."""
+        found: Array = np.maximum(self.widths, EPSILON[precision] * self.scales)
+        return found
 
     @property
     def typical(self) -> float:
@@ -116,11 +122,6 @@ def widths(errors: Array, scales: Array, epsilon: float) -> Array:
     own = np.minimum(errors, SUSPECT * epsilon * scales)
     found: Array = np.maximum.reduce([own, relative * scales, np.full_like(errors, _median(errors)), epsilon * scales])
     return found
-
-
-def ratio(target: str, model: str) -> float:
-    """How much coarser than the model's own dtypes a target may compute: ``max(1, eps_target / eps_model)``."""
-    return max(1.0, EPSILON[target] / EPSILON[model])
 
 
 def band_of(floors: Mapping[str, Floor], spec: DecisionSpec, index: int) -> float:

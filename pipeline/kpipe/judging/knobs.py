@@ -54,7 +54,7 @@ def _agrees(question: Question, answers: Answers, mode: str) -> bool:
         if not answers.batched(mode, output):
             continue
         drifts = compare(
-            rows, answers.rows(mode, output), question.tolerances[output], _dtypes(question, output, rows.dtype), reference.widths(output)
+            rows, answers.rows(mode, output), question.tolerances[output], _dtypes(question, output, rows.dtype), question.widths(output)
         )
         if any(d.problem for d in drifts):
             return False

@@ -39,10 +39,10 @@ class Reference:
     truth: TruthRecord | None = None
     """What the float64 run came to."""
 
-    def widths(self, output: str) -> Array | None:
-        """The noise floor of each input, in units of the output; None where it isn't known."""
+    def widths(self, output: str, precision: str = "float32") -> Array | None:
+        """The noise floor of each input, or the spacing of ``precision`` where that is wider, in units of the output; None where it isn't known."""
         floor = self.floors.get(output)
-        return floor.widths if floor is not None else None
+        return floor.allowed(precision) if floor is not None else None
 
     def band(self, spec: DecisionSpec, index: int) -> float:
         """The noise floor of a decision's scores on one input, in their units; 0 where it isn't known."""

@@ -159,6 +159,7 @@ def _cells(bench: _Bench, answers: Answers | None) -> Cells:
     fixed = fixed_batch(bench.target, answers)
     if fixed and answers.result.fixed_batch == fixed:
         modes = (ALONE, f"batch_{fixed}") if fixed > 1 else (ALONE,)
+    precision = _precision_class(bench, answers)
     bench.question = Question(
         target=bench.plan.name,
         required=bench.plan.required,
@@ -166,7 +167,8 @@ def _cells(bench: _Bench, answers: Answers | None) -> Cells:
         reference=reference,
         inputs=bench.scene.evidence.golden.inputs,
         modes=modes,
-        tolerances=_tolerances(bench, answers, reference),
+        tolerances=_tolerances(bench, precision, reference),
+        precision=precision,
         dtypes={spec.name: spec.dtype for spec in bench.scene.signature.outputs} if bench.scene.signature else {},
         max_flips=contract.agreement.max_flips,
         count_ties=contract.agreement.ties == "count",
@@ -195,11 +197,14 @@ def _asked_precision(plan: TargetPlan, table: TargetTable) -> str:
     return "" if plan.precision == "default" else "float32"
 
 
-def _tolerances(bench: _Bench, answers: Answers, reference: Reference) -> dict[str, Tolerance]:
+def _precision_class(bench: _Bench, answers: Answers) -> str:
     asked = _asked_precision(bench.plan, bench.table)
-    precision = precision_class(
+    return precision_class(
         bench.scene.model_dtypes | ({asked} if asked else set()), answers.result.effective_precision, "f32" if asked else "default"
     )
+
+
+def _tolerances(bench: _Bench, precision: str, reference: Reference) -> dict[str, Tolerance]:
     model = precision_class(bench.scene.model_dtypes, "", "f32")
     return {
         output: tolerance_for(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kpipe.judging.floor import Floor, K, ratio
+from kpipe.judging.floor import Floor, K
 from kpipe.record import Tolerance
 
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ def derived_tolerance(output: str, precision: str, model: str, floors: Mapping[s
     """What ``tolerance = "auto"`` allows one output of a target of class ``precision``, for a model of class ``model``; None without a floor."""
     if output not in floors:
         return None
-    times = K * ratio(precision, model)
-    coarser = f" ({precision})" if times != K else ""
-    return Tolerance(rtol=0.0, atol=times, source=f"auto: {times:g} times the noise floor{coarser}", unit="floor")
+    coarser = f", or the spacing of {precision}" if COARSER.index(precision) > max(COARSER.index(model), COARSER.index("float32")) else ""
+    return Tolerance(rtol=0.0, atol=K, source=f"auto: {K:g} times the noise floor{coarser}", unit="floor")
 
 
 def tolerance_for(output: str, precision: str, agreement: AgreementTable, target: TargetTable | None, derived: Tolerance | None = None) -> Tolerance:
