@@ -368,3 +368,12 @@ def test_judging_reads_only_what_it_is_given(tmp_path: Path) -> None:
     assert encode(judge(tmp_path, bench.loaded(), evidence)) == encode(judge(tmp_path, bench.loaded(), evidence))
     assert sorted(p for p in tmp_path.rglob("*")) == before
     assert run_result().modes == MODES
+
+
+@pytest.mark.parametrize(("threshold", "named"), [(0.55, False), (0.95, True), (0.01, True)])
+def test_a_threshold_with_inputs_on_one_side_only_is_said(tmp_path: Path, threshold: float, named: bool) -> None:
+    text = f"[decision]\nrule = 'threshold'\noutput = 'y'\nthreshold = {threshold}\n[targets.litert]\n"
+    record = Bench(tmp_path, text).judge()
+    assert ("KP613" in codes(record)) == named
+    if named:
+        assert ("all below" if threshold > 0.5 else "all at or above") in found(record, "KP613").cause

@@ -555,6 +555,13 @@ _ROWS = (
         "Add expected decisions to the manifest.",
     ),
     Code(
+        "KP613",
+        W,
+        "One side of a threshold never seen",
+        "All golden inputs lie on the same side of a threshold, so a target that moved it would go unnoticed.",
+        "Add golden inputs on the other side, near the threshold.",
+    ),
+    Code(
         "KP617",
         W,
         "No noise floor",

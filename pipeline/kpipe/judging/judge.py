@@ -239,7 +239,7 @@ def _evidence_findings(
         if golden.kind == "raw" and not any(approved_by(g.expected, spec.name) is not None for g in golden.inputs):
             by = f" by rule '{spec.name}'" if spec.name else ""
             findings.append(finding("KP607", f"None of the {len(golden.inputs)} golden inputs has an expected decision{by}.", place="golden"))
-    return findings + [f for ruled in (reference.rules if reference else ()) for f in _coverage(ruled)]
+    return findings + [f for ruled in (reference.rules if reference else ()) for f in (*_coverage(ruled), *_one_sided(ruled))]
 
 
 def _promised(contract: Contract, golden: GoldenSet) -> str:
@@ -263,6 +263,22 @@ def _coverage(ruled: Ruled) -> list[Finding]:
         return []
     cause = f"{named(spec)}no golden input is decided as {', '.join(repr(label) for label in unseen[:10])}."
     return [finding("KP603", cause[0].upper() + cause[1:], place="golden", labels=unseen[:100])]
+
+
+def _one_sided(ruled: Ruled) -> list[Finding]:
+    """Thresholds that no input lies above, or none below: a target that moved them wouldn't be noticed."""
+    spec = ruled.spec
+    flat = [d for d in ruled.decisions if d.index != -1]
+    if spec.rule not in {"threshold", "multilabel"} or not flat:
+        return []
+    above = [set(d.index) if isinstance(d.index, tuple) else {0} if d.index else set() for d in flat]
+    classes = max(len(d.scores) for d in flat)
+    names = [spec.labels[c] if len(spec.labels) == classes else str(c) for c in range(classes)]
+    told = [f"{names[c]} (all {'at or above' if c in above[0] else 'below'})" for c in range(classes) if len({c in one for one in above}) == 1]
+    if not told:
+        return []
+    cause = f"{named(spec)}every golden input lies on one side of the threshold of '{spec.output}': {', '.join(told[:10])}."
+    return [finding("KP613", cause[0].upper() + cause[1:], place="golden", classes=told[:100])]
 
 
 def _claim(contract: Contract, evidence: Evidence, judged: Sequence[Judged]) -> list[Finding]:
