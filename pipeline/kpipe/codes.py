@@ -582,6 +582,13 @@ _ROWS = (
         "The reference differs from the candidate in float64 by more than rounding explains; the default tolerance stands.",
         "Compare the model on its own backend with TensorFlow, layer by layer.",
     ),
+    Code(
+        "KP630",
+        N,
+        "Model can't be cut open",
+        "kpipe diagnose could not give the outputs of the model's layers, or take one layer out.",
+        "Build the model as a functional one, or diagnose the suspected layer as a model of its own.",
+    ),
 )
 
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}

@@ -127,6 +127,8 @@ STAGES: dict[str, str] = {
     "train": "kpipe_stages.train",
     "export": "kpipe_stages.export_tensorflow",
     "truth": "kpipe_stages.run_truth",
+    "cut": "kpipe_stages.cut_model",
+    "isolate": "kpipe_stages.isolate_layer",
     "export_openvino": "kpipe_stages.export_openvino",
     "open_saved_model": "kpipe_stages.open_artifact",
     "open_litert": "kpipe_stages.open_artifact",
@@ -135,7 +137,7 @@ STAGES: dict[str, str] = {
     **{f"run_{row.name}": f"kpipe_stages.{row.module}" for row in RUNTIMES.values()},
 }
 
-FORKED: frozenset[str] = frozenset({"export", "truth", "run_tensorflow", "run_saved_model"})
+FORKED: frozenset[str] = frozenset({"cut", "export", "isolate", "truth", "run_tensorflow", "run_saved_model"})
 """Stages that begin with the import of `FORK_IMPORTS`, so that a fork of a process that has done just that can run them."""
 
 FORK_IMPORTS = ("tensorflow",)

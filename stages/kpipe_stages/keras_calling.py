@@ -58,13 +58,17 @@ class KerasCaller:
         names = [spec.name for spec in self._interface.inputs]
         if set(feeds) != set(names):
             raise ValueError(f"The model takes the inputs {names}; it was given {sorted(feeds)}.")
-        args, kwargs = self._interface.pack([_as_declared(spec, feeds[spec.name]) for spec in self._interface.inputs])
+        args, kwargs = self.pack([_as_declared(spec, feeds[spec.name]) for spec in self._interface.inputs])
         if training is not None:
             kwargs = {**kwargs, "training": training}
         values = _leaves(self.model(*args, **kwargs))
         if len(values) != len(self._interface.outputs):
             raise ValueError(f"The model gave {len(values)} outputs; it declares {[spec.name for spec in self._interface.outputs]}.")
         return {spec.name: value for spec, value in zip(self._interface.outputs, values, strict=True)}
+
+    def pack(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The positional and keyword arguments of a call, from one value for each input in order."""
+        return self._interface.pack(values)
 
 
 def model_signature(model: Any) -> Signature:
@@ -88,7 +92,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
 def _interface(model: Any) -> _Interface:
     import keras
 
-    core = _functional_core(model)
+    core = functional_core(model)
     if core is not None:
         return _functional_interface(core, model)
     if isinstance(model, keras.Sequential) or not model.built or not getattr(model, "_build_shapes_dict", None):
@@ -96,7 +100,7 @@ def _interface(model: Any) -> _Interface:
     return _subclassed_interface(model)
 
 
-def _functional_core(model: Any) -> Any | None:
+def functional_core(model: Any) -> Any | None:
     """The functional graph behind a model; None for a subclassed one, and for one whose ``call`` is its own."""
     import keras
     from keras.src.models import Functional

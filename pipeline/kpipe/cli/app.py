@@ -123,6 +123,20 @@ def report(run: RunArgument, as_json: Json = False) -> int:
 
 
 @app.command()
+def diagnose(
+    run: RunArgument,
+    target: Annotated[str, typer.Option("--target", help="The target to look into.", show_default=False)],
+    golden: Annotated[str | None, typer.Option("--input", help="Golden id to look at first; else those with the largest difference.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="A new folder for what is found; else diagnose/<target> in the run.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Name the first layer whose output leaves the reference on a target of a finished run, and write a minimal reproducer."""
+    from kpipe.cli.diagnose import run_diagnose
+
+    return run_diagnose(run, target, golden, out, as_json=as_json)
+
+
+@app.command()
 def train(
     recipe: Annotated[Path, typer.Argument(help="The recipe's folder or its recipe.py.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", help="The .keras file to write.")] = Path("model.keras"),
