@@ -1,4 +1,4 @@
-"""``make bench``: ratios measured side by side in one run, against their bounds; ``build/bench.json`` and a table."""
+"""``make bench``: ratios measured side by side in one run, and planted faults, against their bounds; ``build/bench.json`` and a table."""
 
 from __future__ import annotations
 
@@ -123,7 +123,25 @@ def help_time(scratch: Path, rounds: int) -> Row:
     )
 
 
-MEASUREMENTS = {"help": help_time, "exports": exports, "gate": whole_gate}
+def selftest(scratch: Path, _rounds: int) -> Row:
+    """Planted faults that kpipe misses, beside what ``numpy.allclose`` catches of the same ones; equivalent faults are left out."""
+    command = [sys.executable, "-m", "kpipe", "selftest", "--json", "--out", str(scratch / "selftest")]
+    seconds, printed = timed(command, private_environment(scratch), accept=(0, 1))
+    print((scratch / "selftest" / "selftest.md").read_text(encoding="utf-8"))
+    real = [fault for fault in json.loads(printed)["rows"] if not fault["equivalent"]]
+    caught = {name: sum(fault[name] is True for fault in real) for name in ("caught", "random", "golden")}
+    edges = sum(fault["caught"] and fault["right_edge"] for fault in real)
+    detail = (
+        f"of {len(real)}: kpipe {caught['caught']} (right edge {edges}), allclose on random inputs {caught['random']}, "
+        f"on golden inputs {caught['golden']}; {seconds:.0f} s"
+    )
+    missed = len(real) - caught["caught"]
+    result = Row("selftest: planted faults missed", missed, 0, "faults", bool(real) and missed == 0, detail)
+    print(f"{'met ' if result.met else 'MISSED'} {result.name}: {missed} (bound 0); {detail}", flush=True)
+    return result
+
+
+MEASUREMENTS = {"help": help_time, "exports": exports, "gate": whole_gate, "selftest": selftest}
 
 
 def main() -> None:

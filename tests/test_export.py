@@ -125,6 +125,7 @@ def build_models(folder: Path) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
         "sized": (keras.Model(sized, layers.UpSampling2D(2, interpolation="bilinear", name="up")(sized)), {"img": floats(2, 4, 4, 1)}),
         "stateful": (keras.Model(fixed, layers.LSTM(2, stateful=True, name="memory")(fixed)), {"seq": floats(1, 4, 3)}),
         "dropping": (keras.Model(small, layers.Dropout(0.5)(layers.BatchNormalization()(small))), {"x": floats(5, 5)}),
+        "silu": (keras.Model(small, layers.Dense(3, activation="silu")(small)), {"x": floats(5, 5)}),
         "lambda": (keras.Model(small, layers.Lambda(lambda t: t + 1.0, name="plus", output_shape=(5,))(small)), {"x": floats(5, 5)}),
         "late": (late, {"x": floats(5, 5)}),
     }
@@ -211,7 +212,7 @@ def tensorflow_process(folder: Path) -> None:
     from kpipe_stages import open_artifact
 
     models = build_models(folder)
-    for name in ("odd", "rnn", "foreign", "lookup", "pair", "scaled", "dropping"):
+    for name in ("odd", "rnn", "foreign", "lookup", "pair", "scaled", "dropping", "silu"):
         result = export(folder, name)
         assert result is not None, f"{name}: {(folder / f'{name}.json').read_text()}"
         save(folder / f"{name}.inputs.npz", **models[name])
@@ -245,7 +246,7 @@ def light_process(folder: Path) -> None:
     """Convert to OpenVINO, open every file as if it had been handed in, run it."""
     from kpipe_stages import export_openvino, open_artifact
 
-    for name in ("odd", "rnn", "foreign", "pair", "scaled", "dropping"):
+    for name in ("odd", "rnn", "foreign", "pair", "scaled", "dropping", "silu"):
         result, _ = read(folder, name)
         saved = next(a for a in result.artifacts if a.format == "saved_model")
         job = ExportOpenvinoJob(saved.path, result.signature, saved.binding, str(folder / name), parameters=1, repairs=saved.repairs)
@@ -370,13 +371,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["odd", "rnn", "pair", "scaled", "dropping", "lookup", "foreign"])
+@pytest.mark.parametrize("name", ["odd", "rnn", "pair", "scaled", "dropping", "silu", "lookup", "foreign"])
 def test_saved_model_says_what_keras_says(folder: Path, name: str) -> None:
     assert_equal(folder, name, "saved_model", 2e-7)
 
 
 @pytest.mark.parametrize("kind", LIGHT)
-@pytest.mark.parametrize("name", ["odd", "rnn", "pair", "scaled", "dropping"])
+@pytest.mark.parametrize("name", ["odd", "rnn", "pair", "scaled", "dropping", "silu"])
 def test_light_runtimes_say_what_keras_says(folder: Path, name: str, kind: str) -> None:
     assert_equal(folder, name, kind, 5e-6)
 

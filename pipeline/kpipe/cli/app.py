@@ -169,6 +169,24 @@ def doctor(as_json: Json = False) -> int:
 app.add_typer(golden_group)
 
 
+@app.command()
+def selftest(
+    model: Annotated[Path | None, typer.Option("--model", help="A healthy .keras file of your own; else small ones that are built.")] = None,
+    contract: Annotated[Path | None, typer.Option("--contract", help="Its contract, with raw golden inputs.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Only this family: preprocessing, weights, export, runtime, decision or golden. May be repeated."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Keep every planted fault and its run in this new folder.")] = None,
+    healthy: Annotated[int | None, typer.Option("--healthy", min=1, help="Plant nothing: run so many healthy validations and count alarms.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Test the gate: plant faults, one at a time, into a healthy setup, and print which are caught, and by what."""
+    from kpipe.cli.selftest import run_command
+
+    return run_command(model, contract, tuple(only or ()), out, healthy, as_json=as_json)
+
+
 def command(words: list[str]) -> int:
     """Run a command; its exit code.
 

@@ -18,9 +18,18 @@ if TYPE_CHECKING:
 
 
 def run_stage(
-    stage: str, params: Any, *, backend: str | None, time_limit_s: float, on_event: Callable[[str, dict[str, Any]], None] | None = None
+    stage: str,
+    params: Any,
+    *,
+    backend: str | None,
+    time_limit_s: float,
+    on_event: Callable[[str, dict[str, Any]], None] | None = None,
+    folder: Path | None = None,
 ) -> StageEvidence:
-    """Run a stage in a folder of its own that goes afterwards; what it was told to write elsewhere stays."""
+    """Run a stage in a folder of its own that goes afterwards, or in ``folder``, which stays; what it was told to write elsewhere stays too."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return signals.run(_run(folder, stage, params, backend, time_limit_s, on_event or (lambda *_: None)))
     with tempfile.TemporaryDirectory(prefix="kpipe-") as scratch:
         return signals.run(_run(Path(scratch), stage, params, backend, time_limit_s, on_event or (lambda *_: None)))
 

@@ -76,7 +76,7 @@ def read(path: Path) -> Opened:
 
 
 def _read(data: bytes) -> Opened:
-    schema = _schema()
+    schema = flatbuffer_schema()
     model = schema.Model.GetRootAs(data, 0)
     graphs = [model.Subgraphs(i) for i in range(model.SubgraphsLength())]
     ops = _ops(model, graphs, schema)
@@ -85,7 +85,12 @@ def _read(data: bytes) -> Opened:
     return Opened(_signature(model, graphs, schema), ops, foreign, numbers, size)
 
 
-def _schema() -> Any:
+def flatbuffer_schema() -> Any:
+    """The generated reader of the format, from whichever library is there.
+
+    Raises:
+        StageError: KP301, neither is.
+    """
     for name in ("ai_edge_litert.schema_py_generated", "tensorflow.lite.python.schema_py_generated"):
         if importlib.util.find_spec(name.split(".")[0]) is not None:
             return importlib.import_module(name)

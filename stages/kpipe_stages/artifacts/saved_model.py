@@ -37,7 +37,8 @@ def write(traced: Trace, folder: Path) -> None:
     module.serve = function
     if traced.keep is not None:
         module.keep = traced.keep
-    tf.saved_model.save(module, str(folder), signatures={SIGNATURE: function})
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)  # inference needs none, and SiLU's own doesn't survive freezing
+    tf.saved_model.save(module, str(folder), signatures={SIGNATURE: function}, options=options)
     _settle_fingerprint(folder / "fingerprint.pb")
 
 
