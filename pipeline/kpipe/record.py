@@ -447,3 +447,5 @@ class RunRecord:
     """The float64 run, where tolerances are derived from it."""
     decisions: tuple[DecisionRecord, ...] = ()
     """Every decision rule in force."""
+    profile: str = "default"
+    """What was asked of every target: ``default`` or ``signoff``."""

@@ -24,6 +24,7 @@ from kpipe.judging.target import Judged, Scene, judge_target
 from kpipe.judging.tolerance import derived_tolerance, precision_class, tolerance_for
 from kpipe.judging.truth import TRUTH_STAGE, judge_truth
 from kpipe.judging.verdict import failing, reach
+from kpipe.profiles import owed_profile
 from kpipe.record import (
     SCHEMA_VERSION,
     Candidate,
@@ -104,6 +105,7 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
         stages=tuple(_stage_record(stage, evidence) for stage in evidence.stages),
         environment=evidence.environment,
         decisions=decisions,
+        profile=owed_profile(contract, evidence).name,
     )
 
 
@@ -196,8 +198,10 @@ def _reference(
         output: tolerance_for(output, precision, contract.agreement, None, derived_tolerance(output, precision, precision, floors))
         for output in answers.outputs
     }
+    profile = owed_profile(contract, evidence)
+    owed = profile.modes(contract, answers.result.fixed_batch) if profile.arrangements else ()
     try:
-        reference = replace(judge_reference(answers, specs, evidence.golden.inputs, tolerances, floors), truth=truth)
+        reference = replace(judge_reference(answers, specs, evidence.golden.inputs, tolerances, floors, profile, owed), truth=truth)
     except (OSError, ValueError, LookupError) as error:  # outputs that went away, were cut short or lack rows: there is nothing to compare with
         cause = f"The reference's outputs can't be read back: {error}"
         return None, [*findings, finding("KP314", cause, target="reference", place=REFERENCE_STAGE)]

@@ -115,6 +115,11 @@ def rules_in_brief(record: RunRecord) -> str:
     return text.listing(told) or "no decision rule"
 
 
+def profile_in_brief(record: RunRecord) -> str:
+    """``; signoff profile``; empty for the default one."""
+    return "" if record.profile == "default" else f"; {text.shorten(record.profile, 20)} profile"
+
+
 def status_counts(record: RunRecord) -> dict[CellStatus, int]:
     """Required targets by status."""
     counts = Counter(status_of(t) for t in record.targets if t.required)

@@ -196,6 +196,7 @@ class Validation:
             specs=self.reference.inputs,
             decisions=specs,
             cache=str(self.shop.cache),
+            profile=self.resolved.profile,
         )
 
     # ------------------------------------------------------------ targets
@@ -281,6 +282,7 @@ class Validation:
             incomplete=self.shop.incomplete,
             folders={name: f"stages/{name}" for name in self.shop.stages},
             folder=str(self.shop.folder.path),
+            profile=self.resolved.profile.name,
         )
 
 
