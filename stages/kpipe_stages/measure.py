@@ -226,4 +226,5 @@ def _result(
         decoded_here=decoded.here,
         tensor_mismatches=decoded.mismatches,
         repeats=record.repeats,
+        repeat_differences=record.repeat_differences,
     )

@@ -43,6 +43,7 @@ class Record:
     repeats_equal: bool | None = None
     repeats: int = 0
     repeat_difference: float = 0.0
+    repeat_differences: dict[str, float] = field(default_factory=dict)
     training_unset_repeats: bool | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -201,7 +202,7 @@ class Modes:
         names = [spec.name for spec in session.signature.outputs]
         first = {name: Rows(self.worker.folder / "outputs" / "alone" / str(position)) for position, name in enumerate(names)}
         known = frozenset(self.record.unbatched.get("alone", ()))
-        equal, worst = True, 0.0
+        equal, moved = True, dict.fromkeys(names, 0.0)
         try:
             for time in range(self.order.repeat):
                 for row in self.golden.present:
@@ -209,7 +210,7 @@ class Modes:
                     again = split_answer(outputs, self.batch, known)[0][0]
                     for name in names:
                         if not same_bits(again[name], first[name][row]):
-                            equal, worst = False, max(worst, difference(again[name], first[name][row]))
+                            equal, moved[name] = False, max(moved[name], difference(again[name], first[name][row]))
                     if row % PROGRESS_ROWS == 0:
                         self.worker.progress(
                             f"{self.order.runtime} {REPEAT_MODE}", time * self.golden.rows + row, self.order.repeat * self.golden.rows
@@ -220,8 +221,9 @@ class Modes:
         except Exception as error:  # noqa: BLE001 - it answered every row before: not repeatable, and said so
             raise_if_out_of_memory(error)
             self.record.failed[REPEAT_MODE] = f"{type(error).__name__}: {telling_line(error)}"
-            equal, worst = False, math.inf
-        self.record.repeats_equal, self.record.repeat_difference = equal, worst
+            equal, moved = False, dict.fromkeys(names, math.inf)
+        self.record.repeats_equal, self.record.repeat_differences = equal, moved
+        self.record.repeat_difference = max(moved.values(), default=0.0)
         return REPEAT_MODE not in self.record.failed
 
     def _probe_training_unset(self, session: Session) -> None:

@@ -584,6 +584,8 @@ class RunResult:
     """Golden inputs whose tensor in this process differs from the prepared one, or whose raw file gives none here."""
     repeats: int = 1
     """How many extra times every input was asked for, of which `repeats_equal` speaks; means nothing where that is None."""
+    repeat_differences: dict[str, float] = field(default_factory=dict)
+    """Output to the largest absolute difference between its repeated passes; empty where none was asked for, or not kept."""
 
 
 @dataclass(frozen=True)

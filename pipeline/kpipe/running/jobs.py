@@ -133,6 +133,13 @@ def reference_job(common: Common, plan: TargetPlan, prepared: PrepareResult, ten
     return replace(job, probe_training_unset=forced, timing=TimingPlan(calls=0, end_to_end_calls=0))
 
 
+def one_thread_job(common: Common, plan: TargetPlan, prepared: PrepareResult, tensors: str) -> RunJob:
+    """The reference one by one, once, on one thread; what was compiled for several is of no use to it."""
+    job = _job(common, plan.runtime, prepared, tensors)
+    quiet = TimingPlan(calls=0, end_to_end_calls=0)
+    return replace(job, batches=(), repeat=0, arranged=(), threads=1, cache=f"{common.cache}/one_thread", timing=quiet)
+
+
 def truth_job(common: Common, prepared: PrepareResult, tensors: str) -> RunJob:
     """The candidate in float64 on TensorFlow, one by one, once."""
     job = _job(common, TRUTH_RUNTIME, prepared, tensors)
