@@ -66,6 +66,7 @@ end_to_end_calls = 0
 max_seconds = 5
 
 [run]
+profile = "signoff"
 stage_s = 60
 total_s = 600.5
 

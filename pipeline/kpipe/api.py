@@ -73,6 +73,7 @@ def validate(
     out: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
     resume: bool = False,
+    profile: str | None = None,
     on_event: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> Run:
     """May this model ship to these runtimes?
@@ -86,6 +87,7 @@ def validate(
         out: the run folder; else ``runs/<UTC time>-<model>``.
         jobs: workers at a time; else as many as there are cores.
         resume: continue the run in ``out``.
+        profile: ``default`` or ``signoff``; else the contract's.
         on_event: called with a stage's name and its event while the run goes on.
 
     Returns:
@@ -104,6 +106,7 @@ def validate(
         jobs=jobs,
         resume=resume,
         cache=os.environ.get("KPIPE_CACHE_DIR"),
+        profile=profile,
     )
     resolved = resolve(request)
     folder = open_run_folder(request.out or new_run_path(request.model), _order(resolved), resume=resume)
@@ -146,6 +149,7 @@ def _order(resolved: Resolved) -> dict[str, str]:
         "contract": resolved.loaded.sha256,
         "golden set": resolved.golden.manifest_sha256 or next(iter(resolved.golden.inputs[0].sha256.values())) if resolved.golden else "synthetic",
         "targets": ",".join(resolved.request.targets),
+        "profile": resolved.profile.name,
         "files": ",".join(digest(path) for path in files if path.exists()),
         "kpipe": system.kpipe_version(),
         "versions": _listed(here.versions),

@@ -454,6 +454,13 @@ _ROWS = (
         "Read the stage's log; run again with --resume.",
     ),
     Code(
+        "KP418",
+        E,
+        "Reference depends on its threads",
+        "The reference gives an input another answer on one thread than on all of the machine's.",
+        "Find the op whose sum depends on the order, or the layer that isn't safe to run in parallel.",
+    ),
+    Code(
         "KP501",
         E,
         "Load time over the limit",

@@ -147,8 +147,9 @@ class TimingTable(Table):
 
 
 class RunTable(Table):
-    """``[run]``: time limits, seconds."""
+    """``[run]``: how much is asked (`kpipe.profiles`), and time limits, seconds."""
 
+    profile: Literal["default", "signoff"] = "default"
     stage_s: Positive = 600.0
     total_s: Positive = 1800.0
 

@@ -116,3 +116,5 @@ class Evidence:
     """Stage name to its folder, relative to the run folder."""
     folder: str = ""
     """The run folder when it was made, absolute: it may be judged elsewhere."""
+    profile: str = "default"
+    """What was asked of every target: a name of `kpipe.profiles.PROFILES`."""

@@ -56,6 +56,16 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
+class Steadiness:
+    """How far the reference's answers to the same input are from one another; evidence that widens no tolerance."""
+
+    max_abs: float
+    """Output units, over the golden inputs."""
+    floors: float | None
+    """In noise floors of the input; None where the floor isn't used."""
+
+
+@dataclass(frozen=True)
 class FloorRecord:
     """The noise floor of one output: how far the reference is from the candidate in float64."""
 
@@ -69,6 +79,12 @@ class FloorRecord:
     """Largest magnitude of the output on any input."""
     used: bool
     """False where the floor was too high to be rounding, and the default tolerance stands."""
+    repeat: Steadiness | None = None
+    """Asked again, alone; in the smallest floor of any input, so at most. None where it wasn't."""
+    batch: Steadiness | None = None
+    """In company against alone, over every way of running in batches; None where the output has no batch axis."""
+    threads: Steadiness | None = None
+    """On one thread against all; None where it wasn't run so (the sign-off profile does)."""
 
 
 @dataclass(frozen=True)
@@ -449,3 +465,5 @@ class RunRecord:
     """The first border at which the run itself broke, whatever its targets did: the archive, the golden set, the reference."""
     decisions: tuple[DecisionRecord, ...] = ()
     """Every decision rule in force."""
+    profile: str = "default"
+    """What was asked of every target: ``default`` or ``signoff``."""

@@ -156,7 +156,12 @@ class Golden:
 
     def plan(self, size: int) -> list[tuple[int, ...]]:
         """`plan_batches` over the present rows."""
-        return plan_batches({row: self.shapes(row) for row in self.present}, size)
+        return plan_batches(self.kinds, size)
+
+    @property
+    def kinds(self) -> dict[int, Shapes]:
+        """Each present row's shapes: what rows of one batch must share."""
+        return {row: self.shapes(row) for row in self.present}
 
 
 def stack(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:

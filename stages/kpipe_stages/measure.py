@@ -1,7 +1,7 @@
 """Run every golden input on one runtime, in every way that is asked for, and write down what it answers. Runtime-agnostic.
 
-Ways of running ("modes"): ``alone`` (batches of one), ``batch_<k>`` (full batches of k), ``machine_default`` (alone, without the settings
-that kpipe chose). A mode that the runtime refuses is listed as failed with its message; a failure alone ends the stage. Nothing is compared
+Ways of running ("modes"): ``alone`` (batches of one), ``batch_<k>`` (full batches of k), those of `kpipe_stages.arrangement` (at each position
+of a batch, and beside others), ``machine_default`` (alone, without the settings that kpipe chose). A mode that the runtime refuses is listed as failed with its message; a failure alone ends the stage. Nothing is compared
 here but a runtime with itself.
 """
 
@@ -225,4 +225,6 @@ def _result(
         facts={**described.facts, **record.facts},
         decoded_here=decoded.here,
         tensor_mismatches=decoded.mismatches,
+        repeats=record.repeats,
+        repeat_differences=record.repeat_differences,
     )

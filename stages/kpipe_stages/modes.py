@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.answers import ModeWriter, difference, same_bits
+from kpipe_stages.arrangement import arrangements, batches_of, lonely
 from kpipe_stages.feeds import lonely_rows, split_answer
 from kpipe_stages.protocol import StageError
 from kpipe_stages.rows import Rows
@@ -15,10 +16,13 @@ from kpipe_stages.session import TrainingUnset, check_artifact, fault, raise_if_
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kpipe_stages.arrangement import Arrangement
     from kpipe_stages.feeds import Golden
     from kpipe_stages.protocol import RunJob
     from kpipe_stages.session import Answer, Engine, Feeds, Session
     from kpipe_stages.worker import Worker
+
+    Batch = tuple[tuple[int, ...], tuple[int, ...]]
 
 PROGRESS_ROWS = 20
 DEFAULT_MODE = "machine_default"
@@ -37,7 +41,9 @@ class Record:
     failed: dict[str, str] = field(default_factory=dict)
     lonely_rows: dict[str, tuple[int, ...]] = field(default_factory=dict)
     repeats_equal: bool | None = None
+    repeats: int = 0
     repeat_difference: float = 0.0
+    repeat_differences: dict[str, float] = field(default_factory=dict)
     training_unset_repeats: bool | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -108,12 +114,24 @@ class Modes:
                 self.record.not_offered.append(f"batch_{size}")
             elif not self._try(f"batch_{size}", session, size):
                 session = self._open_again()
+        if self.order.arranged:
+            session = self._arranged(session)
         if self.order.repeat > 0 and not self._repeat(session):
             session = self._open_again()
         if self.order.probe_training_unset:
             self._probe_training_unset(session)
         if self.order.probe_default:
             self._probe_default()
+        return session
+
+    def _arranged(self, session: Session) -> Session:
+        """Every input at the positions of a batch and beside others; the session to go on with."""
+        offered = arrangements(self.order.arranged, self.fixed)
+        names = {arrangement.mode for arrangement in offered}
+        self.record.not_offered += [a.mode for a in arrangements(self.order.arranged, None) if a.mode not in names]
+        for arrangement in offered:
+            if not self._try_arrangement(arrangement, session):
+                session = self._open_again()
         return session
 
     def _open_again(self, **changes: Any) -> Session:
@@ -123,33 +141,33 @@ class Modes:
         session.infer(self.golden.batch([self.golden.present[0]] * self.batch))
         return session
 
-    def _write(self, mode: str, session: Session, batches: Sequence[tuple[int, ...]], take: int) -> None:
-        """Answer every row from ``batches``, of which the first ``take`` rows count, and write the answers down."""
+    def _write(self, mode: str, session: Session, batches: Sequence[Batch]) -> None:
+        """Answer every row from ``batches`` (rows, and the positions of those that count), and write the answers down."""
         names = [spec.name for spec in session.signature.outputs]
         known = frozenset(self.record.unbatched.get("alone", ()))
         whole: frozenset[str] | None = None
         writer = ModeWriter(self.worker.folder / "outputs" / mode, names, self.golden.rows, self.golden.present)
         with writer:
-            for done, indices in enumerate(batches):
+            for done, (indices, counted) in enumerate(batches):
                 feeds = self.golden.batch(indices)
                 outputs = alone_or_fault(session, feeds, indices[0]) if mode == "alone" else answer(session, feeds)
                 rows, now = split_answer(outputs, len(indices), known)
                 whole = now if whole is None else whole
                 if now != whole:
                     raise ValueError(f"the batch axis of {sorted(now ^ whole)} comes and goes between calls")
-                for index, row in zip(indices[:take], rows[:take], strict=True):
-                    writer.add(index, row)
-                if done % max(1, PROGRESS_ROWS // take) == 0:
-                    self.worker.progress(f"{self.order.runtime} {mode}", min(done * take, self.golden.rows), self.golden.rows)
+                for at in counted:
+                    writer.add(indices[at], rows[at])
+                if done % max(1, PROGRESS_ROWS // len(counted)) == 0:
+                    self.worker.progress(f"{self.order.runtime} {mode}", min(done * len(counted), self.golden.rows), self.golden.rows)
             writer.finish()
         if whole:
             self.record.unbatched[mode] = tuple(name for name in names if name in whole)
         self.record.modes.append(mode)
 
     def _alone(self, mode: str, session: Session) -> None:
-        batches = [(row,) * self.batch for row in self.golden.present]
+        batches: list[Batch] = [((row,) * self.batch, (0,)) for row in self.golden.present]
         try:
-            self._write(mode, session, batches, take=1)
+            self._write(mode, session, batches)
         except ValueError as error:
             if mode != "alone":
                 raise
@@ -159,24 +177,32 @@ class Modes:
 
     def _try(self, mode: str, session: Session, size: int) -> bool:
         batches = self.golden.plan(size)
-        lonely = lonely_rows(batches, self.golden.contents)
+        every = tuple(range(size))
+        return self._attempt(mode, session, [(batch, every) for batch in batches], lonely_rows(batches, self.golden.contents))
+
+    def _try_arrangement(self, arrangement: Arrangement, session: Session) -> bool:
+        batches = batches_of(arrangement, self.golden.kinds)
+        return self._attempt(arrangement.mode, session, batches, lonely(batches, self.golden.contents))
+
+    def _attempt(self, mode: str, session: Session, batches: Sequence[Batch], lonely_ones: tuple[int, ...]) -> bool:
+        """Run a mode that the runtime may refuse; False where it did."""
         try:
-            self._write(mode, session, batches, take=size)
+            self._write(mode, session, batches)
         except StageError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the runtime says against this mode is its answer; the cells of the mode fail with it
             raise_if_out_of_memory(error)
             self.record.failed[mode] = f"{type(error).__name__}: {telling_line(error)}"
             return False
-        self.record.lonely_rows[mode] = lonely
+        self.record.lonely_rows[mode] = lonely_ones
         return True
 
     def _repeat(self, session: Session) -> bool:
-        """Run alone again, and compare bit for bit with the first time."""
+        """Run alone again, as often as asked, and compare bit for bit with the first time."""
         names = [spec.name for spec in session.signature.outputs]
         first = {name: Rows(self.worker.folder / "outputs" / "alone" / str(position)) for position, name in enumerate(names)}
         known = frozenset(self.record.unbatched.get("alone", ()))
-        equal, worst = True, 0.0
+        equal, moved = True, dict.fromkeys(names, 0.0)
         try:
             for time in range(self.order.repeat):
                 for row in self.golden.present:
@@ -184,18 +210,20 @@ class Modes:
                     again = split_answer(outputs, self.batch, known)[0][0]
                     for name in names:
                         if not same_bits(again[name], first[name][row]):
-                            equal, worst = False, max(worst, difference(again[name], first[name][row]))
+                            equal, moved[name] = False, max(moved[name], difference(again[name], first[name][row]))
                     if row % PROGRESS_ROWS == 0:
                         self.worker.progress(
                             f"{self.order.runtime} {REPEAT_MODE}", time * self.golden.rows + row, self.order.repeat * self.golden.rows
                         )
+                self.record.repeats = time + 1
         except StageError:
             raise
         except Exception as error:  # noqa: BLE001 - it answered every row before: not repeatable, and said so
             raise_if_out_of_memory(error)
             self.record.failed[REPEAT_MODE] = f"{type(error).__name__}: {telling_line(error)}"
-            equal, worst = False, math.inf
-        self.record.repeats_equal, self.record.repeat_difference = equal, worst
+            equal, moved = False, dict.fromkeys(names, math.inf)
+        self.record.repeats_equal, self.record.repeat_differences = equal, moved
+        self.record.repeat_difference = max(moved.values(), default=0.0)
         return REPEAT_MODE not in self.record.failed
 
     def _probe_training_unset(self, session: Session) -> None:

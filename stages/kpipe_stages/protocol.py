@@ -508,6 +508,8 @@ class RunJob:
     """Keras reference only: also call the model twice with ``training`` unset."""
     repeat: int = 1
     """How many extra times the alone pass is run, bit for bit compared."""
+    arranged: tuple[int, ...] = ()
+    """Sizes of batches in which every input is also run at other positions, and beside others (`kpipe_stages.arrangement`); empty for none."""
     threads: int = 0
     """0: as many as the machine has."""
     items: tuple[GoldenItem, ...] = ()
@@ -549,7 +551,7 @@ class RunResult:
     signature: Signature
     """The model's own names, in the model's order."""
     modes: tuple[str, ...]
-    """``alone``, ``batch_3``, ... and ``machine_default`` where it was probed."""
+    """``alone``, ``batch_3``, ..., ``position_1_of_3``, ``shuffled_3`` and ``machine_default`` where they were asked for."""
     digests: dict[str, str]
     """Mode to the SHA-256 of its folder of outputs."""
     not_offered: tuple[str, ...]
@@ -559,7 +561,7 @@ class RunResult:
     failed: dict[str, str]
     """Mode to the runtime's message: the mode was tried and the runtime refused."""
     lonely_rows: dict[str, tuple[int, ...]]
-    """For every ``batch_<k>`` of ``modes``: rows whose answer came from a batch of nothing but copies of that row's own tensors (equal bytes
+    """For every ``batch_<k>``, position and shuffled mode of ``modes``: rows whose answer came from a batch of nothing but copies of that row's own tensors (equal bytes
     in every input). Answers that are swapped or mixed between rows can't show there."""
     fixed_batch: int | None
     """The only number of rows that a call could have, by the artifact or by the model itself; None where it was free."""
@@ -580,6 +582,10 @@ class RunResult:
     files or asks for nothing but a load."""
     tensor_mismatches: tuple[str, ...]
     """Golden inputs whose tensor in this process differs from the prepared one, or whose raw file gives none here."""
+    repeats: int = 1
+    """How many extra times every input was asked for, of which `repeats_equal` speaks; means nothing where that is None."""
+    repeat_differences: dict[str, float] = field(default_factory=dict)
+    """Output to the largest absolute difference between its repeated passes; empty where none was asked for, or not kept."""
 
 
 @dataclass(frozen=True)

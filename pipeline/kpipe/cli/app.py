@@ -74,13 +74,17 @@ def validate(  # noqa: PLR0917 - each is an option of the command
     out: Annotated[Path | None, typer.Option("--out", help="Run folder; else runs/<UTC time>-<model>.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Workers at a time; else one a core.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", help="default, or signoff: five repeats, more batch sizes, every position of a batch; else the contract's."),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Answer whether the model may ship: inspect, reload, export, run, compare, measure, judge."""
     from kpipe.cli.validate import run_validate
     from kpipe.running.request import Request
 
-    request = Request(model, contract, golden, tuple(target or ()), tuple(custom_objects or ()), out, jobs, resume)
+    request = Request(model, contract, golden, tuple(target or ()), tuple(custom_objects or ()), out, jobs, resume, profile=profile)
     return run_validate(request, as_json=as_json)
 
 

@@ -30,6 +30,7 @@ def run_validate(request: Request, *, as_json: bool) -> int:
             out=request.out,
             jobs=request.jobs,
             resume=request.resume,
+            profile=request.profile,
             on_event=progress,
         )
     finally:

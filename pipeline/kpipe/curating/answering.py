@@ -200,7 +200,7 @@ class _Asking:
     def _order(self, name: str, plan: TargetPlan, job: RunJob) -> Any:
         """Every file alone, once; nothing is timed, repeated or probed."""
         quiet = TimingPlan(calls=0, end_to_end_calls=0)
-        job = replace(job, batches=(), repeat=0, probe_default=False, timing=quiet, items=(), inputs=())
+        job = replace(job, batches=(), repeat=0, arranged=(), probe_default=False, timing=quiet, items=(), inputs=())
         return self.shop.order(name, f"run_{plan.runtime}", job, plan=plan, own_process=plan.python != self.reference.python)
 
     async def _prepared(

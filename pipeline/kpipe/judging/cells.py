@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kpipe.findings import Finding
 from kpipe.golden import GoldenInput
 from kpipe.judging.answers import ALONE, Answers
+from kpipe.judging.company import moved, moved_sentence, position_sentence
 from kpipe.judging.compare import Problem, RowDrift, compare
 from kpipe.judging.flips import all_flips, target_finding
 from kpipe.judging.reference import Reference
@@ -74,6 +75,8 @@ class Question:
     """A tie that is broken otherwise is a flip like any other."""
     precision: str = "float32"
     """The coarsest class that the target's numbers may rightly have."""
+    own_decisions: bool = False
+    """Its decisions in company are also held against its own alone (the sign-off profile)."""
 
     def widths(self, output: str) -> np.ndarray[Any, np.dtype[Any]] | None:
         """What a tolerance in floors multiplies, per input."""
@@ -85,6 +88,7 @@ def judge_cells(question: Question) -> Cells:
     cells = Cells()
     names = question.reference.answers.outputs
     flips = all_flips(question, cells)
+    moves = _moved(question, cells) if question.own_decisions else {}
     got = set(question.answers.outputs)
     for mode in question.modes:
         if message := question.answers.result.failed.get(mode):
@@ -95,7 +99,8 @@ def judge_cells(question: Question) -> Cells:
         else:
             for output in names:
                 if output in got:
-                    _judge_output(question, cells, mode, output, flips.get((mode, output), frozenset()))
+                    decided = flips.get((mode, output), frozenset()) | moves.get((mode, output), frozenset())
+                    _judge_output(question, cells, mode, output, decided)
                 else:
                     cells.failed += len(question.inputs)
                     cells.findings.append(
@@ -107,6 +112,24 @@ def judge_cells(question: Question) -> Cells:
         )
     cells.findings += [_drift_finding(question, output, code, own, modes) for (output, code, own), modes in cells.disagreements.items()]
     return cells
+
+
+def _moved(question: Question, cells: Cells) -> dict[tuple[str, str], frozenset[int]]:
+    """Inputs that the target decides otherwise in company than alone, by mode and output; their cells fail, whatever flips are allowed."""
+    failed: dict[tuple[str, str], set[int]] = {}
+    rules = {ruled.spec.name: ruled for ruled in question.reference.rules}
+    found = moved(question.answers, rules.values(), question.modes, question.reference, count_ties=question.count_ties)
+    for (rule, output), by_mode in found.items():
+        for mode, indices in by_mode.items():
+            failed.setdefault((mode, output), set()).update(indices)
+        cause = moved_sentence(rules[rule], by_mode, question.inputs, _ran(question))
+        cells.findings.append(target_finding(question, "KP408", cause, output, modes={mode: len(indices) for mode, indices in by_mode.items()}))
+    return {key: frozenset(indices) for key, indices in failed.items()}
+
+
+def _ran(question: Question) -> list[str]:
+    """The owed ways of running that have answers."""
+    return [mode for mode in question.modes if question.answers.has(mode)]
 
 
 def _judge_output(question: Question, cells: Cells, mode: str, output: str, flipped: frozenset[int]) -> None:
@@ -199,6 +222,8 @@ def _drift_finding(question: Question, output: str, code: str, own: bool, modes:
     golden = question.inputs[worst.index].id
     against = "the target's own answers alone" if own else "the reference"
     cause = f"Output '{output}' differs from {against} on {_counts(modes)}; worst on '{golden}' in '{at.mode}'{_how(question, code, output, at.mode, worst)}."
+    if own:
+        cause += position_sentence([m.mode for m in modes], _ran(question))
     tolerance = question.tolerances[output]
     passing = {"rtol": tolerance.rtol * worst.factor, "atol": tolerance.atol * worst.factor} if math.isfinite(worst.factor) else None
     return target_finding(

@@ -39,7 +39,7 @@ BORDER_OF = {
     **dict.fromkeys(("KP201", "KP202", "KP208", "KP210", "KP211", "KP214"), "export"),
     **dict.fromkeys(("KP303", "KP311", "KP416", "KP412"), "runtime"),
     **dict.fromkeys(("KP307", "KP309"), "precision"),
-    **dict.fromkeys(("KP313", "KP409", "KP411", "KP413"), "backend"),
+    **dict.fromkeys(("KP313", "KP409", "KP411", "KP413", "KP418"), "backend"),
     **dict.fromkeys(("KP410", "KP608"), "decision"),
 }
 """Code to the border that it names by itself."""

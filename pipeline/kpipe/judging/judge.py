@@ -20,10 +20,12 @@ from kpipe.judging.preprocessing import input_code
 from kpipe.judging.reference import Reference, judge_reference
 from kpipe.judging.ruled import Ruled, named
 from kpipe.judging.stages import stage_findings
+from kpipe.judging.steadiness import ONE_THREAD_STAGE, judge_threads, with_own_differences
 from kpipe.judging.target import Judged, Scene, judge_target
 from kpipe.judging.tolerance import derived_tolerance, precision_class, tolerance_for
 from kpipe.judging.truth import TRUTH_STAGE, judge_truth
 from kpipe.judging.verdict import failing, reach
+from kpipe.profiles import owed_profile
 from kpipe.record import (
     SCHEMA_VERSION,
     Candidate,
@@ -105,6 +107,7 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
         stages=tuple(_stage_record(stage, evidence) for stage in evidence.stages),
         environment=evidence.environment,
         decisions=decisions,
+        profile=owed_profile(contract, evidence).name,
     )
 
 
@@ -197,12 +200,19 @@ def _reference(
         output: tolerance_for(output, precision, contract.agreement, None, derived_tolerance(output, precision, precision, floors))
         for output in answers.outputs
     }
+    profile = owed_profile(contract, evidence)
+    owed = profile.modes(contract, answers.result.fixed_batch) if profile.arrangements else ()
     try:
-        reference = replace(judge_reference(answers, specs, evidence.golden.inputs, tolerances, floors), truth=truth)
+        reference = replace(judge_reference(answers, specs, evidence.golden.inputs, tolerances, floors, profile, owed), truth=truth)
+        reference = replace(reference, truth=with_own_differences(reference))
     except (OSError, ValueError, LookupError) as error:  # outputs that went away, were cut short or lack rows: there is nothing to compare with
         cause = f"The reference's outputs can't be read back: {error}"
         return None, [*findings, finding("KP314", cause, target="reference", place=REFERENCE_STAGE)]
-    return reference, [*findings, *reference.findings]
+    findings += reference.findings
+    if profile.asks_one_thread(contract):
+        reference, more = judge_threads(run, evidence, stages.get(ONE_THREAD_STAGE), reference, tolerances)
+        findings += more
+    return reference, findings
 
 
 def _evidence_findings(

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kpipe.findings import Finding
 from kpipe.judging.answers import ALONE, Answers
+from kpipe.judging.company import moved, moved_sentence
 from kpipe.judging.compare import Problem, compare, kind_of
 from kpipe.judging.floor import Floor, band_of
 from kpipe.judging.grade import finding
 from kpipe.judging.ruled import Ruled, rule_the_reference
 from kpipe.judging.tolerance import relative_noise
+from kpipe.profiles import DEFAULT, Profile
 from kpipe.record import TruthRecord
 
 if TYPE_CHECKING:
     from kpipe.golden import GoldenInput
     from kpipe.record import Tolerance
-    from kpipe_stages.protocol import DecisionSpec
+    from kpipe_stages.protocol import DecisionSpec, RunResult
 
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -55,16 +57,54 @@ def judge_reference(
     inputs: tuple[GoldenInput, ...],
     tolerances: dict[str, Tolerance],
     floors: Mapping[str, Floor],
+    profile: Profile = DEFAULT,
+    owed: tuple[str, ...] = (),
 ) -> Reference:
-    """Check the reference against itself and against what was approved."""
+    """Check the reference against itself and against what was approved; ``owed`` are the ways of running that the profile asks of it."""
     findings = [
-        *_repeatable(answers, tolerances),
+        *_repeatable(answers, tolerances, profile),
+        *_not_run(answers, owed),
         *_batch_invariant(answers, inputs, tolerances, floors),
         *_numbers(answers, inputs),
         *_company(answers, inputs),
     ]
     rules, found = rule_the_reference(answers, specs, inputs, floors)
-    return Reference(answers, rules, (*findings, *found), floors)
+    reference = Reference(answers, rules, (*findings, *found), floors)
+    return replace(reference, findings=(*reference.findings, *_moved(reference, owed, inputs)))
+
+
+def _not_run(answers: Answers, owed: tuple[str, ...]) -> list[Finding]:
+    """What the reference owes and was neither run nor refused: nothing is known of it."""
+    missing = [mode for mode in owed if not answers.has(mode) and mode not in answers.result.failed]
+    if not missing:
+        return []
+    cause = f"The reference was not run in {', '.join(missing[:5])}{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}, which the profile asks for."  # noqa: PLR2004 - as many as are named
+    return [finding("KP314", cause, target="reference", place="profile", modes=missing)]
+
+
+def _moved(reference: Reference, owed: tuple[str, ...], inputs: tuple[GoldenInput, ...]) -> list[Finding]:
+    """The reference's own decisions in company against those alone."""
+    rules = {ruled.spec.name: ruled for ruled in reference.rules}
+    found = moved(reference.answers, rules.values(), owed, reference)
+    return [
+        finding(
+            "KP413",
+            f"Of the reference: {moved_sentence(rules[rule], by_mode, inputs, reference.answers.result.modes)}",
+            target="reference",
+            place=output,
+            modes=list(by_mode),
+        )
+        for (rule, output), by_mode in found.items()
+    ]
+
+
+def repeats_owed(result: RunResult, profile: Profile, whose: str) -> str:
+    """Why it isn't known whether a worker repeats itself; empty where it is."""
+    if result.repeats_equal is None:
+        return f"The {whose} was not run twice, so whether it repeats itself is not known."
+    if result.repeats_equal and result.repeats < profile.repeats:
+        return f"The {whose} was run {result.repeats} more time{'s' if result.repeats > 1 else ''}; the profile '{profile.name}' asks for {profile.repeats}."
+    return ""
 
 
 def magnitude(answers: Answers) -> float:
@@ -78,15 +118,15 @@ def magnitude(answers: Answers) -> float:
     return largest
 
 
-def _repeatable(answers: Answers, tolerances: dict[str, Tolerance]) -> list[Finding]:
+def _repeatable(answers: Answers, tolerances: dict[str, Tolerance], profile: Profile) -> list[Finding]:
     result = answers.result
     findings = []
-    if result.repeats_equal is None:
-        findings.append(
-            finding("KP314", "The reference was not run twice, so whether it repeats itself is not known.", target="reference", place="repeat")
-        )
+    if problem := repeats_owed(result, profile, "reference"):
+        findings.append(finding("KP314", problem, target="reference", place="repeat"))
     allowed = max((relative_noise(t) for t in tolerances.values()), default=0.0) * magnitude(answers)
-    if result.repeats_equal is False and not result.repeat_difference <= allowed:  # threads may sum in another order; randomness moves more
+    if result.repeats_equal is False and (
+        profile.exact or not result.repeat_difference <= allowed
+    ):  # threads may sum in another order; randomness moves more
         cause = f"The reference gave two answers to the same input; they differ by up to {result.repeat_difference:.3g}."
         findings.append(finding("KP409", cause, target="reference", difference=result.repeat_difference))
     if result.training_unset_repeats is False:

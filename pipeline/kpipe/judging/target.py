@@ -18,13 +18,14 @@ from kpipe.judging.cells import Cells, Question, judge_cells
 from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.knobs import judge_knobs
 from kpipe.judging.preprocessing import input_code, judge_preprocessing
-from kpipe.judging.reference import Reference, magnitude
+from kpipe.judging.reference import Reference, magnitude, repeats_owed
 from kpipe.judging.stages import stage_findings, timing_findings
 from kpipe.judging.ties import breaks_tie
 from kpipe.judging.times import check_limits, summarise
 from kpipe.judging.tolerance import COARSER, derived_tolerance, precision_class, relative_noise, tolerance_for
 from kpipe.judging.verdict import failing, unchecking
 from kpipe.preparation import prepared
+from kpipe.profiles import owed_profile
 from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, TargetRecord
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
@@ -93,11 +94,6 @@ class _Bench:
         self.findings.append(finding(code, cause, target=self.plan.name, place=place, remedy=remedy, required=self.plan.required, **evidence))
 
 
-def owed_modes(contract: Contract) -> tuple[str, ...]:
-    """The ways of running that every target owes."""
-    return (ALONE, *(f"batch_{size}" for size in dict.fromkeys(contract.golden.batches)))
-
-
 def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> Judged:
     """Judge one target; whatever is missing leaves its cells unchecked and a finding that says why.
 
@@ -148,17 +144,19 @@ def _version(bench: _Bench, stage: StageEvidence) -> None:
 
 def _cells(bench: _Bench, answers: Answers | None) -> Cells:
     reference, contract = bench.scene.reference, bench.scene.contract
-    modes = owed_modes(contract)
+    profile = owed_profile(contract, bench.scene.evidence)
+    modes = profile.modes(contract)
     if answers is None or reference is None:
         outputs = len(reference.answers.outputs) if reference else len(bench.scene.signature.outputs) if bench.scene.signature else 1
         return Cells(unchecked=len(modes) * max(1, outputs) * len(bench.scene.evidence.golden.inputs))
-    if answers.result.repeats_equal is None:
-        bench.add("KP314", "The target was not run twice, so whether it repeats itself is not known.", place="repeat")
-    if answers.result.repeats_equal is False and not answers.result.repeat_difference <= _noise(bench) * magnitude(reference.answers):
+    if problem := repeats_owed(answers.result, profile, "target"):
+        bench.add("KP314", problem, place="repeat")
+    allowed = 0.0 if profile.exact else _noise(bench) * magnitude(reference.answers)
+    if answers.result.repeats_equal is False and (profile.exact or not answers.result.repeat_difference <= allowed):
         bench.add("KP416", f"The target gave two answers to the same input; they differ by up to {answers.result.repeat_difference:.3g}.")
     fixed = fixed_batch(bench.target, answers)
     if fixed and answers.result.fixed_batch == fixed:
-        modes = (ALONE, f"batch_{fixed}") if fixed > 1 else (ALONE,)
+        modes = profile.modes(contract, fixed)
     precision = _precision_class(bench, answers)
     bench.question = Question(
         target=bench.plan.name,
@@ -172,6 +170,7 @@ def _cells(bench: _Bench, answers: Answers | None) -> Cells:
         dtypes={spec.name: spec.dtype for spec in bench.scene.signature.outputs} if bench.scene.signature else {},
         max_flips=contract.agreement.max_flips,
         count_ties=contract.agreement.ties == "count",
+        own_decisions=profile.arrangements,
     )
     cells = judge_cells(bench.question)
     bench.findings += cells.findings

@@ -36,7 +36,13 @@ def _document(record: RunRecord, targets: list[TargetRecord]) -> str:
     document = tomlkit.document()
     document.add(tomlkit.comment("What kpipe judged. The verdict holds for exactly this artifact, these settings and these versions."))
     document["run"] = _table(
-        {"id": record.run_id, "verdict": str(record.verdict), "candidate_sha256": record.candidate.sha256, "contract_sha256": record.contract.sha256}
+        {
+            "id": record.run_id,
+            "verdict": str(record.verdict),
+            "candidate_sha256": record.candidate.sha256,
+            "contract_sha256": record.contract.sha256,
+            "profile": record.profile,
+        }
     )
     artifact = targets[0].artifact
     facts: dict[str, Any] = {"format": "keras", "path": record.candidate.path, "sha256": record.candidate.sha256, "size": record.candidate.size}

@@ -102,6 +102,7 @@ def _environment() -> Environment:
         listing=text.listing,
         jsonish=_jsonish,
         told=ledger.told,
+        steadiness=summary.steadiness,
         shape=_shape,
         utc=lambda stamp: text.utc(stamp).replace("T", " ").replace("Z", " UTC") or text.clean(stamp),
     )

@@ -71,7 +71,7 @@ def _facts(record: RunRecord) -> str:
         (f"{escape(rule.name, 40)}: " if rule.name else "") + f"{escape(rule.rule, 40)} of {code(rule.output, 60)}" for rule in summary.rules(record)
     )
     rule = ", ".join(told) or "no decision rule"
-    return f"{text.count(golden.count, 'golden input')} ({escape(golden.kind, 40)}) against {reference}; {rule}; sha256 {code(record.candidate.sha256, 20)}; {text.seconds(record.wall_s)}"
+    return f"{text.count(golden.count, 'golden input')} ({escape(golden.kind, 40)}) against {reference}; {rule}{summary.profile_in_brief(record)}; sha256 {code(record.candidate.sha256, 20)}; {text.seconds(record.wall_s)}"
 
 
 def _table(record: RunRecord) -> str:

@@ -115,6 +115,25 @@ def rules_in_brief(record: RunRecord) -> str:
     return text.listing(told) or "no decision rule"
 
 
+def steadiness(record: RunRecord) -> str:
+    """One sentence on how far the reference moves by itself; empty where nothing is known of it."""
+    kinds = (("asked again", "repeat"), ("in batches", "batch"), ("on one thread", "threads"))
+    told = []
+    for floor in record.truth.floors if record.truth else ():
+        known = [(words, found) for words, name in kinds if (found := getattr(floor, name)) is not None]
+        parts = [
+            f"{words} {text.number(found.max_abs)}{f' ({text.number(found.floors)} floors)' if found.floors is not None else ''}"
+            for words, found in known
+        ]
+        told += [f"{text.listing(parts)} in {text.shorten(floor.output, 40)}"] if parts else []
+    return f"The reference is this far from itself: {'; '.join(told)}." if told else ""
+
+
+def profile_in_brief(record: RunRecord) -> str:
+    """``; signoff profile``; empty for the default one."""
+    return "" if record.profile == "default" else f"; {text.shorten(record.profile, 20)} profile"
+
+
 def status_counts(record: RunRecord) -> dict[CellStatus, int]:
     """Required targets by status."""
     counts = Counter(status_of(t) for t in record.targets if t.required)

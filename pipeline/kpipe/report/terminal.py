@@ -101,7 +101,7 @@ def _print_verdict(console: Console, record: RunRecord) -> None:
     golden = record.golden
     _print(
         console,
-        f"{text.shorten(record.candidate.path, 60)}; {text.count(golden.count, 'golden input')} ({text.clean(golden.kind)}); {summary.rules_in_brief(record)}; {text.seconds(record.wall_s)}",
+        f"{text.shorten(record.candidate.path, 60)}; {text.count(golden.count, 'golden input')} ({text.clean(golden.kind)}); {summary.rules_in_brief(record)}{summary.profile_in_brief(record)}; {text.seconds(record.wall_s)}",
         style="dim",
     )
     console.print()

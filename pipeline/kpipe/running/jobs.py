@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kpipe.contract import Contract
 from kpipe.golden import GoldenSet
 from kpipe.percentiles import calls_needed
+from kpipe.profiles import DEFAULT, Profile
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.protocol import (
     Artifact,
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
     from kpipe.contract import LimitsTable
     from kpipe.evidence import TargetPlan
-
-REPEATS = 1
-"""How many times the reference answers everything again."""
 
 
 def golden_items(golden: GoldenSet) -> tuple[GoldenItem, ...]:
@@ -107,6 +105,7 @@ class Common:
     specs: tuple[InputSpec, ...]
     decisions: tuple[DecisionSpec, ...]
     cache: str
+    profile: Profile = DEFAULT
 
 
 def _job(common: Common, runtime: str, prepared: PrepareResult, tensors: str) -> RunJob:
@@ -120,22 +119,31 @@ def _job(common: Common, runtime: str, prepared: PrepareResult, tensors: str) ->
         tensors=tensors,
         names=prepared.names,
         rows=prepared.rows,
-        batches=tuple(dict.fromkeys(common.contract.golden.batches)),
+        batches=common.profile.sizes(common.contract),
+        repeat=common.profile.repeats,
+        arranged=common.contract.golden.batches if common.profile.arrangements else (),
         cache=common.cache,
         sha256=common.sha256,
     )
 
 
 def reference_job(common: Common, plan: TargetPlan, prepared: PrepareResult, tensors: str, *, forced: bool) -> RunJob:
-    """The candidate on its own backend: twice, and with ``training`` unset where a layer is forced into training mode."""
+    """The candidate on its own backend, and with ``training`` unset where a layer is forced into training mode."""
     job = _job(common, plan.runtime, prepared, tensors)
-    return replace(job, probe_training_unset=forced, repeat=REPEATS, timing=TimingPlan(calls=0, end_to_end_calls=0))
+    return replace(job, probe_training_unset=forced, timing=TimingPlan(calls=0, end_to_end_calls=0))
+
+
+def one_thread_job(common: Common, plan: TargetPlan, prepared: PrepareResult, tensors: str) -> RunJob:
+    """The reference one by one, once, on one thread; what was compiled for several is of no use to it."""
+    job = _job(common, plan.runtime, prepared, tensors)
+    quiet = TimingPlan(calls=0, end_to_end_calls=0)
+    return replace(job, batches=(), repeat=0, arranged=(), threads=1, cache=f"{common.cache}/one_thread", timing=quiet)
 
 
 def truth_job(common: Common, prepared: PrepareResult, tensors: str) -> RunJob:
     """The candidate in float64 on TensorFlow, one by one, once."""
     job = _job(common, TRUTH_RUNTIME, prepared, tensors)
-    return replace(job, batches=(), repeat=0, timing=TimingPlan(calls=0, end_to_end_calls=0))
+    return replace(job, batches=(), repeat=0, arranged=(), timing=TimingPlan(calls=0, end_to_end_calls=0))
 
 
 def run_job(

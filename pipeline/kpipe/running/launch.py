@@ -39,6 +39,15 @@ INHERITED = (
 GRACE_S = 5.0
 """Between asking a worker to stop and killing it."""
 
+ONE_THREAD = {
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "NPROC": "1",
+    "OMP_NUM_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+}
+"""What holds JAX and TensorFlow to one thread. XLA's flag alone leaves matrix products on several; NPROC is what sizes its thread pool."""
+
 MEMORY_SIGNS = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED", "Cannot allocate memory", "OOM when allocating")
 
 

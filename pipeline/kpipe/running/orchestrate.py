@@ -23,7 +23,7 @@ from kpipe.preparation import prepared
 from kpipe.running import jobs, system
 from kpipe.running.artifacts import Artifacts
 from kpipe.running.checks import check_prepared, nonfinite
-from kpipe.running.launch import Launcher, WorkerProcess, make_home, wants_timing
+from kpipe.running.launch import Launcher, Order, WorkerProcess, make_home, wants_timing
 from kpipe.running.own_inputs import fingerprint, prepare_own
 from kpipe.running.plan import input_specs, plan_reference, plan_targets
 from kpipe.running.request import Resolved
@@ -40,7 +40,7 @@ from kpipe_stages.protocol import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kpipe.store import RunFolder
 
@@ -155,18 +155,25 @@ class Validation:
         if early is None or early.bad_rows or self.refusals:
             return
         common = self._common(signature, inspected)
-        tensors = self.shop.launcher.folder / "prepare" / "tensors"
-        if self.reference.absent is None:
-            forced = any(row.forced_training for row in inspected.layers)
-            job = jobs.reference_job(common, self.reference, early, str(tensors), forced=forced)
-            group.create_task(self.shop.in_turn(self.shop.order("reference", f"run_{self.reference.runtime}", job, plan=self.reference)))
-        if self.contract.agreement.tolerance == "auto":
-            group.create_task(self.shop.in_turn(self.shop.order("truth", "truth", jobs.truth_job(common, early, str(tensors)))))
+        for order in self._references(common, early, forced=any(row.forced_training for row in inspected.layers)):
+            group.create_task(self.shop.in_turn(order))
         if any(RUNTIMES[plan.runtime].artifact == "openvino_ir" and not plan.provided for plan in runnable):
             self.artifacts.expect(("openvino_ir",))
             group.create_task(self.artifacts.convert_openvino())
         for plan in sorted(runnable, key=lambda plan: RUNTIMES[plan.runtime].artifact != "keras"):
             group.create_task(self._target(group, plan, common, early))
+
+    def _references(self, common: jobs.Common, ready: PrepareResult, *, forced: bool) -> Iterator[Order]:
+        """The reference, the same on one thread, and the candidate in float64: each where it can run and is asked for."""
+        tensors = str(self.shop.launcher.folder / "prepare" / "tensors")
+        if self.reference.absent is None:
+            stage = f"run_{self.reference.runtime}"
+            yield self.shop.order("reference", stage, jobs.reference_job(common, self.reference, ready, tensors, forced=forced), plan=self.reference)
+            if self.resolved.profile.asks_one_thread(self.contract):
+                job = jobs.one_thread_job(common, self.reference, ready, tensors)
+                yield self.shop.order("reference.one_thread", stage, job, plan=self.reference, one_thread=True)
+        if self.contract.agreement.tolerance == "auto":
+            yield self.shop.order("truth", "truth", jobs.truth_job(common, ready, tensors))
 
     def _agree_or_stop(self, signature: Signature, ready: PrepareResult | None) -> None:
         """As `_agree`, for a signature that only the reload could tell; the export that is under way ends by itself."""
@@ -196,6 +203,7 @@ class Validation:
             specs=self.reference.inputs,
             decisions=specs,
             cache=str(self.shop.cache),
+            profile=self.resolved.profile,
         )
 
     # ------------------------------------------------------------ targets
@@ -281,6 +289,7 @@ class Validation:
             incomplete=self.shop.incomplete,
             folders={name: f"stages/{name}" for name in self.shop.stages},
             folder=str(self.shop.folder.path),
+            profile=self.resolved.profile.name,
         )
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kpipe.contract import CONTRACT_NAME, Contract, Input, LoadedContract, input_files, load_contract
-from kpipe.errors import GoldenError, UsageError
+from kpipe.errors import GoldenError, UsageError, nearest
 from kpipe.golden import GoldenSet, array_golden_set, load_golden_folder, rule_problems, sha256_of
+from kpipe.profiles import PROFILES, Profile
 from kpipe_stages.protocol import Observation, Trust
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Request:
     jobs: int | None = None
     resume: bool = False
     cache: str | None = None
+    profile: str | None = None
+    """``--profile``; else the contract's."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +51,22 @@ class Resolved:
     input_files: dict[str, str] = field(default_factory=dict)
     """The code and tensors that inputs name: absolute path to SHA-256. Empty where the golden inputs aren't raw files."""
 
+    @property
+    def profile(self) -> Profile:
+        """How much is asked: the command's word, else the contract's."""
+        return PROFILES[self.request.profile or self.loaded.contract.run.profile]
+
 
 def resolve(request: Request, *, golden: bool = True) -> Resolved:
     """Find and check the files of a request.
 
     Raises:
-        UsageError: no such model or custom-object file.
+        UsageError: no such model, custom-object file or profile.
         ContractError: the contract can't be used.
         GoldenError: the golden set can't be used, or is empty.
     """
+    if request.profile is not None and request.profile not in PROFILES:
+        raise UsageError(f"--profile {request.profile}: no such profile{nearest(request.profile, list(PROFILES))}; there are {', '.join(PROFILES)}.")
     model = _existing(request.model, "model")
     loaded = _contract(request)
     found = _golden(request, loaded) if golden else None

@@ -13,7 +13,7 @@ from kpipe.contract import Contract
 from kpipe.evidence import Ending, StageEvidence, TargetPlan
 from kpipe.running import system
 from kpipe.running.fork_server import ForkServer
-from kpipe.running.launch import Launcher, Order, WorkerProcess, worker_environment
+from kpipe.running.launch import ONE_THREAD, Launcher, Order, WorkerProcess, worker_environment
 from kpipe.store import RunFolder
 from kpipe_stages.catalog import FORK_IMPORTS, RUNTIMES
 
@@ -35,18 +35,21 @@ class Workshop:
     incomplete: str = ""
     """Why the run stopped early."""
 
-    def order(self, name: str, stage: str, params: Any, *, plan: TargetPlan | None = None, own_process: bool = False) -> Order:
+    def order(
+        self, name: str, stage: str, params: Any, *, plan: TargetPlan | None = None, own_process: bool = False, one_thread: bool = False
+    ) -> Order:
         """A worker's order: environment by catalog row, time by what is left of the run's."""
         row = RUNTIMES[plan.runtime] if plan else None
         here = system.this_interpreter().path
         python = plan.python if plan else here
         backend = (row.keras_backend if row else None) or "tensorflow"
+        environment = worker_environment(self.folder.stages / "home", backend=backend, threads=plan.threads if plan else 0, cache=self.cache)
         return Order(
             name=name,
             stage=stage,
             params=params,
             python=python,
-            environment=worker_environment(self.folder.stages / "home", backend=backend, threads=plan.threads if plan else 0, cache=self.cache),
+            environment=environment | ONE_THREAD if one_thread else environment,
             time_limit_s=self.left(),
             search_path="" if python == here else str(self._copy_of_stages()),
             own_process=own_process,
