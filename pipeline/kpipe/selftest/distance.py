@@ -89,21 +89,23 @@ def distance(healthy: Path, fault: Answers | None, smallest_margin: float) -> Di
     return Distance(worst, absolute / smallest_margin if smallest_margin > 0 else 0.0)
 
 
-def below_floor(floors: Mapping[str, Floor], healthy: Mapping[str, Rows], fault: Mapping[str, Rows]) -> bool:
-    """Whether two float64 readings are nearer to one another than the noise floor, on every output and input.
+def in_floors(floors: Mapping[str, Floor], healthy: Mapping[str, Rows], fault: Mapping[str, Rows]) -> float:
+    """The largest difference of two float64 readings over the noise floor, on any output and input; infinite where they can't be compared whole.
 
     Args:
-        floors: of every output that the healthy reference has; without one there is no such thing.
+        floors: of every output that the healthy reference has; without one nothing is known.
         healthy: output name to rows.
         fault: the same, read in the same way.
     """
     if not floors or set(floors) != set(healthy):
-        return False
+        return float("inf")
+    largest = 0.0
     for output, floor in floors.items():
         gap = rows_gap(healthy[output], fault[output]) if output in fault else None
-        if gap is None or len(gap) != len(floor.widths) or not bool(np.all(gap < floor.widths)):
-            return False
-    return True
+        if gap is None or len(gap) != len(floor.widths):
+            return float("inf")
+        largest = max(largest, float((gap / floor.widths).max(initial=0.0)))
+    return largest
 
 
 def decides_alike(healthy: RunRecord, fault: RunRecord) -> bool:

@@ -12,7 +12,7 @@ from kpipe.errors import KpipeError
 from kpipe.judging.floor import K
 from kpipe.judging.verdict import failing, unchecking
 from kpipe.record import Verdict
-from kpipe.selftest.distance import answers_of, below_floor, decides_alike, distance, healthy_floors, smallest_margin
+from kpipe.selftest.distance import answers_of, decides_alike, distance, healthy_floors, in_floors, smallest_margin
 from kpipe.selftest.edges import edge_of_error, edge_of_run
 from kpipe.selftest.fault import NotPlantableError
 from kpipe.selftest.planting import Case, case_of, plant_files, slug
@@ -87,7 +87,9 @@ def _faults_of(setup: Setup, faults: Sequence[Fault], out: Path, say: Say) -> _F
         found.cases.append(case)
         row = _row(case, folder, found.runs)
         found.rows.append(row)
-        say(f"{setup.name} {position + 1}/{len(faults)} {fault.name}: {row.verdict}{' (equivalent)' if row.equivalent else ''}")
+        say(
+            f"{setup.name} {position + 1}/{len(faults)} {fault.name}: {row.verdict}{' (equivalent)' if row.equivalent else ' (small)' if row.small else ''}"
+        )
     return found
 
 
@@ -109,6 +111,7 @@ def _refused(case: Case, error: KpipeError, seconds: float) -> Row:
         setup=case.setup.name,
         caught=True,
         equivalent=False,
+        small=False,
         codes=(),
         edge=edge,
         right_edge=edge in fault.edges,
@@ -126,13 +129,16 @@ def _judged(case: Case, run: Run, folder: Path, seconds: float) -> Row:
     fault, record = case.fault, run.record
     said = [*failing(record.findings), *unchecking(record.findings)]
     edge = edge_of_run(record)
+    alike = decides_alike(case.setup.record, record)
     far = distance(case.setup.run, answers_of(run.folder, f"run.{fault.runtime}"), smallest_margin(case.setup.record))
+    reading = _reading(case, run, folder / "reading") if alike and far is not None and far.floors <= K else None
     return Row(
         name=fault.name,
         family=fault.family,
         setup=case.setup.name,
         caught=run.verdict is not Verdict.PASS,
-        equivalent=far is not None and far.floors <= K and _equivalent(case, run, folder / "reading"),
+        equivalent=reading is not None and reading < 1.0,
+        small=reading is not None and 1.0 <= reading <= K,
         codes=tuple(sorted({f.code for f in said})),
         edge=edge,
         right_edge=edge in fault.edges,
@@ -146,15 +152,10 @@ def _judged(case: Case, run: Run, folder: Path, seconds: float) -> Row:
     )
 
 
-def _equivalent(case: Case, run: Run, folder: Path) -> bool:
-    """It decides alike, and in float64 nothing is wrong with it. A fault that can't be read in float64 is never equivalent.
-
-    Its own outputs were seen to be no further from the reference than a healthy float32 target's.
-    """
-    if not decides_alike(case.setup.record, run.record):
-        return False
+def _reading(case: Case, run: Run, folder: Path) -> float | None:
+    """How far the fault is from the healthy setup in float64, in noise floors; None where it can't be read."""
     readings = read_float64(case, run.folder, folder)
-    return readings is not None and below_floor(healthy_floors(case.setup.run), readings.healthy, readings.fault)
+    return in_floors(healthy_floors(case.setup.run), readings.healthy, readings.fault) if readings is not None else None
 
 
 def run_healthy(count: int, own: tuple[str, ...], setups: Sequence[Setup], out: Path, say: Say) -> Healthy:

@@ -43,6 +43,7 @@ def _left(count: int) -> str:
 def _legend(*, markdown: bool) -> str:
     lines = [
         "kpipe: caught or MISSED; '=' is a fault that changes nothing: no decision, and in float64 less than the noise floor on every golden input.",
+        "small: as '=', but between that floor and the 16 floors that the tolerance allows; counted among the faults, and not as caught.",
         "by: finding codes, or how the command ended. edge: the one named, '!' where it is a wrong one.",
         "floors, margin: the largest difference of the shipped answers from the healthy reference's, in noise floors and over the smallest margin.",
         "random, golden: whether numpy.allclose(rtol=1e-5, atol=1e-5) of reference and target catches it, on seeded random and on the golden inputs.",
@@ -63,7 +64,7 @@ def _family(family: str, rows: tuple[Row, ...], *, markdown: bool) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    caught = ("= alarm" if row.caught else "=") if row.equivalent else "caught" if row.caught else "MISSED"
+    caught = ("= alarm" if row.caught else "=") if row.equivalent else "caught" if row.caught else "small" if row.small else "MISSED"
     edge = "-" if not row.caught else f"{row.edge or '?'}{'' if row.right_edge else ' !'}"
     by = " ".join(row.codes) if row.codes else row.verdict
     return (row.name, row.setup, caught, by, edge, _number(row.floors), _number(row.margins), _word(row.random), _word(row.golden))
@@ -79,16 +80,17 @@ def _word(caught: bool | None) -> str:
 
 def summary_line(counts: Score) -> str:
     """One line of counts."""
+    small = f" ({counts.small} more too small for the tolerance)" if counts.small else ""
     alarms = f", {counts.equivalent_alarms} of them stopped" if counts.equivalent_alarms else ""
     return (
-        f"{counts.faults} faults: kpipe {counts.caught}, right edge {counts.right_edge}, allclose on random inputs {counts.random}, on golden inputs {counts.golden}; "
+        f"{counts.faults} faults: kpipe {counts.caught}{small}, right edge {counts.right_edge}, allclose on random inputs {counts.random}, on golden inputs {counts.golden}; "
         f"{counts.equivalent} equivalent{alarms}."
     )
 
 
 def summary(table: Table) -> str:
     """What the whole table comes to."""
-    missed = [f"{row.setup}: {row.name}" for row in table.rows if not row.caught and not row.equivalent]
+    missed = [f"{row.setup}: {row.name}" for row in table.rows if not row.caught and not row.equivalent and not row.small]
     wrong = [f"{row.setup}: {row.name} ({row.edge or 'none'})" for row in table.rows if row.caught and not row.right_edge and not row.equivalent]
     lines = [summary_line(table.score)]
     lines += [f"Missed: {', '.join(missed)}."] if missed else []
