@@ -282,7 +282,7 @@ def finished(digits_run: kpipe.Run, tmp_path: Path) -> Path:
 @pytest.mark.runtimes
 def test_a_stricter_contract_turns_a_pass_into_a_fail_without_running_anything(finished: Path) -> None:
     here = finished.parent
-    (here / "stricter.toml").write_text(shipped().replace('tolerance = "default"', "tolerance = { atol = 1e-12, rtol = 1e-12 }"), encoding="utf-8")
+    (here / "stricter.toml").write_text(shipped().replace('tolerance = "auto"', "tolerance = { atol = 1e-12, rtol = 1e-12 }"), encoding="utf-8")
     stages = {path: path.stat().st_mtime_ns for path in (finished / "stages").rglob("*")}
     answer = command("judge", finished, "--contract", "stricter.toml", folder=here)
     assert answer.exit_code == 1, answer.stdout
