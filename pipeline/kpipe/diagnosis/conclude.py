@@ -187,4 +187,4 @@ def _named(row: LayerDrift, *, small: bool = False) -> str:
 
 
 def _times(floors: float) -> str:
-    return "no number of floors" if math.isinf(floors) else f"{floors:.3g} floors"
+    return "more than floors can tell" if math.isinf(floors) else f"{floors:.3g} floors"

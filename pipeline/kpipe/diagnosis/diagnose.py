@@ -24,7 +24,7 @@ from kpipe.judging.layers import Output, Sides, coarsest, drift_of, first_to_lea
 from kpipe.running import system
 from kpipe.running.launch import Launcher, make_home
 from kpipe.running.workshop import Workshop
-from kpipe.store import RunFolder
+from kpipe.store import RunFolder, held
 from kpipe_stages.codec import write_json
 
 if TYPE_CHECKING:
@@ -59,10 +59,11 @@ def diagnose(request: DiagnoseRequest, on_event: Callable[[str, dict[str, Any]],
     """
     subject = open_subject(request.run, request.target)
     choice = choose(subject, request.input)
-    out = _folder(request, subject)
-    write_tensors(subject, choice, out / "tensors")
-    found = signals.run(_diagnose(subject, choice, RunFolder(out), request.cache, on_event or (lambda *_: None)))
-    write_json(out / RESULT, found)
+    with held(RunFolder(subject.run)):
+        out = _folder(request, subject)
+        write_tensors(subject, choice, out / "tensors")
+        found = signals.run(_diagnose(subject, choice, RunFolder(out), request.cache, on_event or (lambda *_: None)))
+        write_json(out / RESULT, found)
     return found
 
 
@@ -97,6 +98,13 @@ async def _diagnose(subject: Subject, choice: Choice, folder: RunFolder, cache: 
         await launcher.close()
         shutil.rmtree(folder.stages / "home", ignore_errors=True)
     return replace(found, seconds=launcher.now())
+
+
+def not_raised(truth: Answers) -> list[str]:
+    """What of the cut model isn't computed in float64: rounding there is in no floor."""
+    facts = truth.result.facts
+    parts = dict.fromkeys([*facts.get("kept", {}), *(layer or "an op outside any layer" for layer in facts.get("computes_in_less", {}))])
+    return [f"Not all of it could be raised to float64, and rounding there is missing from the floors: {', '.join(parts)}."] if parts else []
 
 
 @dataclass
@@ -146,6 +154,8 @@ class _Search:
         if isinstance(truth, CantError):
             seen.notes.append(f"There is no float64 run ({truth}); the default tolerance stands in for {K:g} floors.")
             truth = None
+        else:
+            seen.notes += not_raised(truth)
         seen.truth, seen.inside, seen.reference = truth, inside, whole
         seen.precision = coarsest([point.dtype for point in cut.points])
         if self._finals(seen, whole, inside, exposed=True, mode="alone") >= K:

@@ -81,6 +81,11 @@ def open_subject(run: Path, target: str) -> Subject:
     except OSError as error:
         raise RunFolderError(f"{path} has lost its contract.toml ({error.strerror}), so what it was asked to do is not known.") from error
     loaded = LoadedContract(parse_contract(text, evidence.contract_source), evidence.contract_source, text, Path(evidence.contract_folder))
+    if loaded.sha256 != evidence.contract_sha256:
+        raise RunFolderError(
+            f"{path / 'contract.toml'} is not the contract that the run was made with: SHA-256 {loaded.sha256}, where the run says "
+            f"{evidence.contract_sha256}. Restore it, or validate again."
+        )
     job, reference = _job(path, evidence, f"run.{target}", found.plan.name), _job(path, evidence, "reference", "reference")
     return Subject(path, evidence, loaded, found.plan, job, reference)
 

@@ -202,13 +202,13 @@ def _floors(ours: Sequence[Array], real: Sequence[Array] | None, precision: str)
     scales = np.array([_largest(row) for row in ours])
     if real is None:
         rtol, atol = DEFAULTS[precision]
-        return list((rtol + atol) * scales / K), 0.0
+        return ((rtol + atol) * scales / K).tolist(), 0.0
     errors = np.array([_distance(a, b) for a, b in zip(ours, real, strict=True)])
     epsilon = EPSILON[precision]
     explained = SUSPECT * epsilon * scales
     known = scales > 0
     beyond = float(np.median(errors[known] / explained[known])) if known.any() else 0.0
-    return list(widths(errors, scales, epsilon)), beyond
+    return widths(errors, scales, epsilon).tolist(), beyond
 
 
 def _distance(a: Array, b: Array) -> float:
