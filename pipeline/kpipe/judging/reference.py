@@ -18,11 +18,13 @@ from kpipe.judging.ruled import Ruled, rule_the_reference
 from kpipe.judging.tolerance import relative_noise
 from kpipe.profiles import DEFAULT, Profile
 from kpipe.record import TruthRecord
+from kpipe_stages.decisions import runs_code
+from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
     from kpipe.golden import GoldenInput
     from kpipe.record import Tolerance
-    from kpipe_stages.protocol import DecisionSpec, RunResult
+    from kpipe_stages.protocol import RunResult
 
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -38,6 +40,8 @@ class Reference:
     floors: Mapping[str, Floor] = field(default_factory=dict)
     """Output to its noise floor; empty where there was no float64 run."""
 
+    unknown: tuple[DecisionSpec, ...] = ()
+    """Rules of the user's own code by which no decisions of the reference are known."""
     truth: TruthRecord | None = None
     """What the float64 run came to."""
 
@@ -69,7 +73,9 @@ def judge_reference(
         *_company(answers, inputs),
     ]
     rules, found = rule_the_reference(answers, specs, inputs, floors)
-    reference = Reference(answers, rules, (*findings, *found), floors)
+    known = {ruled.spec.name for ruled in rules}
+    unknown = tuple(spec for spec in specs if runs_code(spec.rule) and spec.name not in known)
+    reference = Reference(answers, rules, (*findings, *found), floors, unknown)
     return replace(reference, findings=(*reference.findings, *_moved(reference, owed, inputs)))
 
 
