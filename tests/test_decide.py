@@ -14,17 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kpipe
-from kpipe.contract import parse_contract
+from kpipe.contract import Contract, parse_contract
 from kpipe.errors import ContractError, UsageError
 from kpipe.evidence import Ending
 from kpipe.judging.again import adapt
 from kpipe.judging.judge import judge
+from kpipe.profiles import SIGNOFF
 from kpipe.record import CellCounts, CellStatus, Verdict
 from kpipe_stages import decide
 from kpipe_stages.codec import encode
 from kpipe_stages.decisions import runs_code
 from kpipe_stages.digest import digest
-from kpipe_stages.protocol import PROTOCOL, DecidedMode, DecideJob, DecideResult, DecisionSpec, Job, SavedAnswers, StageError
+from kpipe_stages.protocol import PROTOCOL, DecidedMode, DecideJob, DecideResult, DecisionSpec, Job, Latency, SavedAnswers, StageError, TimingResult
 from kpipe_stages.rows import write_rows
 from kpipe_stages.worker import Worker
 
@@ -266,6 +267,17 @@ def test_unknown_decisions_of_the_reference_leave_everything_unchecked(tmp_path:
     assert "KP419" in codes(record, "reference")
 
 
+def test_sign_off_needs_the_reference_s_decisions_in_every_way_of_running(tmp_path: Path) -> None:
+    full: dict[str, Any] = {"modes": SIGNOFF.modes(Contract()), "repeats": SIGNOFF.repeats}
+    text = TEXT + "[run]\nprofile = 'signoff'\n"
+    bench = Coded(tmp_path / "a", text, reference=answers(**full), targets={"litert": answers(**full)})
+    assert bench.with_decisions().judge().verdict is Verdict.PASS
+    bench = Coded(tmp_path / "b", text, reference=answers(**full), targets={"litert": answers(**full)})
+    record = bench.with_decisions(**{"reference/position_2_of_3": "it raised"}).judge()
+    assert record.verdict is Verdict.INCOMPLETE
+    assert found(record, "KP419").cause == "No decisions of the reference in mode 'position_2_of_3': it raised"
+
+
 @pytest.mark.parametrize(
     ("asked", "code", "verdict"),
     [
@@ -292,6 +304,14 @@ def test_a_run_without_code_judged_by_code_is_unchecked(tmp_path: Path) -> None:
     loaded = bench.loaded(TEXT)
     record = judge(tmp_path, loaded, adapt(bench.evidence(), bench.loaded(), loaded, FILES))
     assert (record.verdict, row(record).cells.passed) == (Verdict.INCOMPLETE, 0)
+
+
+def test_times_that_leave_the_code_out_say_so(tmp_path: Path) -> None:
+    bench = coded(tmp_path)
+    assert not any("decision code" in caveat for caveat in bench.judge().caveats)
+    timed = Latency((1e-3,) * 100, 20, stable=True, worst_difference=0.0, worst_relative=0.0, decision_changes=0, compared=100)
+    bench.timings = {"litert": result("run_litert", TimingResult(timed, timed))}
+    assert "End-to-end times leave out the decision code: own_rule:decide." in bench.judge().caveats
 
 
 def test_what_is_code() -> None:

@@ -113,8 +113,8 @@ def judge_cells(question: Question) -> Cells:
 def _moved(question: Question, cells: Cells) -> dict[tuple[str, str], frozenset[int]]:
     """Inputs that the target decides otherwise in company than alone, by mode and output; their cells fail, whatever flips are allowed."""
     failed: dict[tuple[str, str], set[int]] = {}
-    rules = {ruled.spec.name: ruled for ruled in question.reference.rules}
-    found = moved(question.answers, rules.values(), question.modes, question.reference, count_ties=question.count_ties)
+    rules = {ruled.spec.name: ruled for ruled in question.reference.rules}  # where the user's code left nothing, the flips have said it
+    found = moved(question.answers, rules.values(), question.modes, question.reference, {}, count_ties=question.count_ties)
     for (rule, output), by_mode in found.items():
         for mode, indices in by_mode.items():
             failed.setdefault((mode, output), set()).update(indices)

@@ -91,8 +91,12 @@ def _not_run(answers: Answers, owed: tuple[str, ...]) -> list[Finding]:
 def _moved(reference: Reference, owed: tuple[str, ...], inputs: tuple[GoldenInput, ...]) -> list[Finding]:
     """The reference's own decisions in company against those alone."""
     rules = {ruled.spec.name: ruled for ruled in reference.rules}
-    found = moved(reference.answers, rules.values(), owed, reference)
-    return [
+    unknown: dict[str, str] = {}
+    found = moved(reference.answers, rules.values(), owed, reference, unknown)
+    lost = [
+        finding("KP419", f"No decisions of the reference in mode '{mode}': {why}", target="reference", place=mode) for mode, why in unknown.items()
+    ]
+    return lost + [
         finding(
             "KP413",
             f"Of the reference: {moved_sentence(rules[rule], by_mode, inputs, reference.answers.result.modes)}",
