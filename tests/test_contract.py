@@ -221,7 +221,7 @@ def test_an_unknown_key_is_refused_at_every_level_with_the_nearest_one(text: str
             ("decision.rule", "'best'", "expected one of argmax, threshold, multilabel, top_k, ranking, bins, tolerance, detection"),
         ),
         ("[decision]\nrule = 'argmx'", ("decision.rule", "'argmx'", "did you mean 'argmax'?")),
-        ("[decision]\nrule = 'decide:main'", ("decision.rule", "'decide:main'", "own code")),
+        ("[decision]\nrule = 'decide:main'", ("decision", "'decide:main'", "has no decide.py")),
         ("[decision]\nrule = 'argmax'\nedges = [1.0]", ("decision", "edges means nothing to rule = 'argmax'", "Drop it")),
         ("[decision]\nrule = 'argmax'\nthreshold = 0.5", ("decision", "threshold means nothing")),
         ("[decision]\nrule = 'ranking'\nordered = true", ("decision", "ordered means nothing")),

@@ -20,7 +20,7 @@ from kpipe.report.summary import contradictions
 from kpipe.running import system
 from kpipe.running.knobs import turn_knobs
 from kpipe.running.orchestrate import collect
-from kpipe.running.request import Request, Resolved, resolve
+from kpipe.running.request import Request, Resolved, known_code, resolve
 from kpipe.store import RunFolder, discard, held, load_evidence, load_record, new_run_path, open_run_folder, save_evidence
 from kpipe_stages.codec import CodecError, write_json
 from kpipe_stages.digest import digest
@@ -143,7 +143,8 @@ def _order(resolved: Resolved) -> dict[str, str]:
     interpreters = {path: system.foreign_interpreter(resolved.loaded.resolve(path)).versions for path in foreign}
     here = system.environment()
     provided = [resolved.loaded.resolve(table.artifact) for table in contract.targets.values() if table.artifact]
-    files = [*(Path(path) for path in (*resolved.trust.custom_objects, *resolved.input_files)), *provided]
+    code = [path for files in resolved.decision_code.values() for path in files]
+    files = [*(Path(path) for path in (*resolved.trust.custom_objects, *resolved.input_files, *code)), *provided]
     return {
         "model": resolved.sha256,
         "contract": resolved.loaded.sha256,
@@ -191,7 +192,8 @@ def judge(run: str | os.PathLike[str], contract: str | os.PathLike[str] | None =
     try:
         if (signature := model_signature({stage.name: stage for stage in evidence.stages})) is not None:
             check_names(loaded.contract, signature, loaded.source)
-        record = judge_run(path, loaded, adapt(evidence, made_with, loaded))
+        code = evidence.decision_code if contract is None else known_code(loaded)
+        record = judge_run(path, loaded, adapt(evidence, made_with, loaded, code))
     except CodecError as error:
         raise RunFolderError(f"{path}: a stage's answer can't be read by this kpipe: {error}. Judge it with the kpipe that made it.") from error
     if not write:

@@ -461,6 +461,13 @@ _ROWS = (
         "Find the op whose sum depends on the order, or the layer that isn't safe to run in parallel.",
     ),
     Code(
+        "KP419",
+        E,
+        "Decision code failed",
+        "The decision rule of your own code could not be run, raised an exception, returned something else, or decides otherwise each time.",
+        "Mend the function; call it by itself on the outputs of that input.",
+    ),
+    Code(
         "KP501",
         E,
         "Load time over the limit",
@@ -601,6 +608,6 @@ _ROWS = (
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}
 
 UNCHECKED_CODES = frozenset(
-    {"KP301", "KP302", "KP304", "KP305", "KP306", "KP310", "KP312", "KP314", "KP315", "KP417", "KP505", "KP604", "KP609", "KP610", "KP611"}
+    {"KP301", "KP302", "KP304", "KP305", "KP306", "KP310", "KP312", "KP314", "KP315", "KP417", "KP419", "KP505", "KP604", "KP609", "KP610", "KP611"}
 )
 """What the machine does, not the artifact: it leaves cells unchecked (INCOMPLETE) and fails nothing by itself."""

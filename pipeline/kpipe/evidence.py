@@ -116,5 +116,7 @@ class Evidence:
     """Stage name to its folder, relative to the run folder."""
     folder: str = ""
     """The run folder when it was made, absolute: it may be judged elsewhere."""
+    decision_code: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Rule name to its files, absolute path to SHA-256: of the rules that are the user's own code."""
     profile: str = "default"
     """What was asked of every target: a name of `kpipe.profiles.PROFILES`."""

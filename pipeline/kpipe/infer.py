@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kpipe.record import DecisionRecord
-from kpipe.rules import in_words, only_output, rule_of
+from kpipe.rules import in_words, output_names, rule_of
 from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kpipe.contract import Contract
     from kpipe_stages.protocol import InspectResult, Signature
 
@@ -23,7 +25,7 @@ def decision_specs(contract: Contract, signature: Signature | None, inspected: I
     exactly one, is left out; who compares the names with the contract's can tell.
     """
     if tables := contract.rule_tables:
-        found = (rule_of(table, only_output(signature), name) for name, table in tables.items())
+        found = (rule_of(table, output_names(signature), name) for name, table in tables.items())
         return tuple(spec for spec in found if spec is not None), False
     activations = inspected.activations if inspected else {}
     telling = [(output, RULE_OF_ACTIVATION[name]) for output, name in activations.items() if name in RULE_OF_ACTIVATION]
@@ -33,6 +35,6 @@ def decision_specs(contract: Contract, signature: Signature | None, inspected: I
     return (DecisionSpec(rule=rule, output=output),), True
 
 
-def decision_record(spec: DecisionSpec, *, inferred: bool) -> DecisionRecord:
-    """The rule as reports show it."""
-    return DecisionRecord(rule=spec.rule, output=spec.output, detail=in_words(spec), inferred=inferred, name=spec.name)
+def decision_record(spec: DecisionSpec, *, inferred: bool, files: Mapping[str, str] | None = None) -> DecisionRecord:
+    """The rule as reports show it; ``files`` are the user's own code, with digests."""
+    return DecisionRecord(rule=spec.rule, output=spec.output, detail=in_words(spec), inferred=inferred, name=spec.name, files=dict(files or {}))

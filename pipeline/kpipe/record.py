@@ -391,6 +391,8 @@ class DecisionRecord:
     inferred: bool
     name: str = ""
     """As in ``[decisions.NAME]``; empty for the only one."""
+    files: dict[str, str] = field(default_factory=dict)
+    """The user's own code that decides: path, relative to the contract's folder where it lies below, to SHA-256."""
 
 
 @dataclass(frozen=True)

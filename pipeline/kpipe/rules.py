@@ -11,18 +11,16 @@ from kpipe.errors import nearest
 from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kpipe_stages.protocol import Signature
 
 
 def _rule(value: str) -> str:
-    from kpipe_stages.decisions import RULES
+    from kpipe_stages.decisions import RULES, runs_code
 
-    if ":" in value:
-        raise ValueError(f"a rule of your own code can't be run yet; expected one of {', '.join(RULES)}")
-    if value not in RULES:
-        raise ValueError(f"expected one of {', '.join(RULES)}{nearest(value, list(RULES))}")
+    if value not in RULES and not runs_code(value):
+        raise ValueError(f"expected one of {', '.join(RULES)}{nearest(value, list(RULES))}, or 'module:function'")
     return value
 
 
@@ -45,6 +43,8 @@ class DecisionTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     rule: Annotated[str, AfterValidator(_rule)]
+    files: tuple[str, ...] = ()
+    """The user's own code, where ``rule`` names a function of it."""
     output: str | None = None
     labels: tuple[str, ...] = ()
     threshold: Annotated[float | tuple[float, ...], PlainValidator(_thresholds)] = 0.5
@@ -61,14 +61,17 @@ class DecisionTable(BaseModel):
     nms: Overlap | None = None
 
 
-def rule_of(table: DecisionTable, only: str | None, name: str = "") -> DecisionSpec | None:
+def rule_of(table: DecisionTable, outputs: Sequence[str], name: str = "") -> DecisionSpec | None:
     """The rule of a table; a ranking that names no ``k`` is about all items.
 
     Args:
         table: the table.
-        only: the model's only output; None where it has several or isn't known. Without it a table that names no output is no rule.
+        outputs: the model's; none where they aren't known. A table that names no output of several is no rule, unless it is code, which reads all.
         name: the rule's.
     """
+    if ":" in table.rule:
+        return DecisionSpec(name=name, rule=table.rule, output=table.output or outputs[0], reads=tuple(outputs)) if outputs else None
+    only = outputs[0] if len(outputs) == 1 else None
     output = table.scores if table.rule == "detection" else table.output or only
     if output is None:
         return None
@@ -98,11 +101,26 @@ def place_of_rule(name: str) -> str:
 
 def rule_problems(where: str, table: DecisionTable) -> list[str]:
     """What a table says that its rule can't mean: a key of another rule, a key that is missing, two classes of one label."""
-    from kpipe_stages.decisions import check_decision, check_keys
+    from kpipe_stages.decisions import check_decision, check_keys, runs_code
 
-    spec = rule_of(table, only="")
+    if runs_code(table.rule):
+        return [f"{where}: {problem}" for problem in _code_problems(table)]
+    spec = rule_of(table, ("",))
     problems = check_keys(table.rule, sorted(table.model_fields_set)) or (check_decision(spec) if spec else [])
     return [f"{where}: {problem}" for problem in problems]
+
+
+def _code_problems(table: DecisionTable) -> list[str]:
+    from kpipe_stages.preprocessing.function import check_function
+
+    known = ("rule", "files", "output")
+    problems = [
+        f"{key} means nothing to a rule of your own code (it knows files, output). Drop it."
+        for key in sorted(table.model_fields_set)
+        if key not in known
+    ]
+    problem = check_function(table.rule, table.files, "rule", "a rule's name or ")
+    return [*problems, *([problem] if problem else [])]
 
 
 def output_problems(where: str, table: DecisionTable, outputs: list[str]) -> list[str]:
@@ -112,19 +130,19 @@ def output_problems(where: str, table: DecisionTable, outputs: list[str]) -> lis
         return [f"{where}.{key} is '{name}'{nearest(name, outputs)}; the model's outputs are {', '.join(outputs)}" for key, name in roles]
     if table.output and table.output not in outputs:
         return [f"{where}.output is '{table.output}'{nearest(table.output, outputs)}; the model's outputs are {', '.join(outputs)}"]
-    if not table.output and len(outputs) > 1:
+    if not table.output and len(outputs) > 1 and ":" not in table.rule:
         return [f"{where}.output is missing and the model has {len(outputs)} outputs ({', '.join(outputs)}); name one"]
     return []
 
 
-def only_output(signature: Signature | None) -> str | None:
-    """The output that need not be named."""
-    return signature.outputs[0].name if signature and len(signature.outputs) == 1 else None
+def output_names(signature: Signature | None) -> tuple[str, ...]:
+    """The model's outputs; none where they aren't known."""
+    return tuple(spec.name for spec in signature.outputs) if signature else ()
 
 
 def in_words(spec: DecisionSpec) -> str:
     """The rule as reports say it."""
-    return _WORDS[spec.rule](spec)
+    return f"what {spec.rule} returns" if ":" in spec.rule else _WORDS[spec.rule](spec)
 
 
 def _limit(spec: DecisionSpec) -> str:

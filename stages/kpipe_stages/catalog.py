@@ -125,6 +125,7 @@ STAGES: dict[str, str] = {
     "prepare": "kpipe_stages.prepare",
     "fingerprint": "kpipe_stages.fingerprint",
     "train": "kpipe_stages.train",
+    "decide": "kpipe_stages.decide",
     "export": "kpipe_stages.export_tensorflow",
     "truth": "kpipe_stages.run_truth",
     "cut": "kpipe_stages.cut_model",

@@ -169,7 +169,7 @@ class DecisionSpec:
     """A decision rule on one output (`kpipe_stages.decisions`)."""
 
     rule: str
-    """One of `kpipe_stages.decisions.RULES`."""
+    """One of `kpipe_stages.decisions.RULES`, or ``module:function`` of ``files``."""
     output: str
     threshold: float | tuple[float, ...] = 0.5
     """One for all classes, or one for each."""
@@ -194,6 +194,10 @@ class DecisionSpec:
     """``detection``: boxes that overlap by as much are the same."""
     nms: float | None = None
     """``detection``: of boxes of one class that overlap by more, the best is kept; None keeps all."""
+    reads: tuple[str, ...] = ()
+    """``module:function``: every output of the model, all of which it is given."""
+    files: dict[str, str] = field(default_factory=dict)
+    """``module:function``: absolute path to the SHA-256 that the file must have; only for the stage that runs it."""
 
 
 # ---------------------------------------------------------------- inspect
@@ -615,6 +619,62 @@ class TimingResult:
     """None where nothing was to be timed."""
     end_to_end: Latency | None
     """None where nothing was to be timed, or the raw files give no tensors here that the artifact takes."""
+
+
+# ---------------------------------------------------------------- decide
+
+
+@dataclass(frozen=True)
+class SavedAnswers:
+    """One worker's outputs that have to be decided."""
+
+    stage: str
+    """``reference``, ``run.litert``, ..."""
+    folder: str
+    """Its outputs lie in ``<folder>/outputs/<mode>/<position of the output>``."""
+    outputs: tuple[str, ...]
+    """Output names in that order."""
+    modes: tuple[str, ...]
+    digests: dict[str, str]
+    """Mode to the digest that its folder must have."""
+
+
+@dataclass(frozen=True)
+class DecideJob:
+    """Take decisions by the user's own code."""
+
+    rules: tuple[DecisionSpec, ...]
+    """Each ``module:function``, with its files."""
+    answers: tuple[SavedAnswers, ...]
+    ids: tuple[str, ...]
+    """Golden ids, a row each."""
+
+
+@dataclass(frozen=True)
+class DecidedMode:
+    """What one rule made of one worker's answers in one way of running: a decision for every input, or none and why."""
+
+    rule: str
+    """Its name; empty for the only one."""
+    function: str
+    """``module:function``."""
+    stage: str
+    mode: str
+    outputs_sha256: str
+    """Digest of the outputs that were decided on."""
+    file: str
+    """Below ``<folder>/decisions``: a list of text and margin (written as a text, ``inf`` too), an input each. Empty where there are none."""
+    sha256: str
+    """Digest of that file."""
+    failure: str
+    """Why there are none; empty where there are."""
+
+
+@dataclass(frozen=True)
+class DecideResult:
+    """All of them."""
+
+    decided: tuple[DecidedMode, ...]
 
 
 # ---------------------------------------------------------------- train

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kpipe.contract import TargetTable, input_files
 from kpipe.evidence import TargetEvidence, TargetPlan
+from kpipe.judging.decided import DECIDE_STAGE
+from kpipe.rules import place_of_rule
 from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.decisions import runs_code
 from kpipe_stages.protocol import Observation
 
 if TYPE_CHECKING:
@@ -23,19 +28,35 @@ FILES_OF_TARGET = ("artifact", "python")
 """The same, for keys that are paths."""
 
 
-def adapt(evidence: Evidence, made_with: LoadedContract, asked: LoadedContract) -> Evidence:
+def adapt(
+    evidence: Evidence, made_with: LoadedContract, asked: LoadedContract, code: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+) -> Evidence:
     """The evidence as the contract ``asked`` has to see it.
 
     Args:
         evidence: what the run left behind.
         made_with: the contract that the run was made with.
         asked: the contract to judge by.
+        code: rule name to the files of its decision code, path to SHA-256 (empty for a file that isn't there), as ``asked`` has them.
     """
     ran = {target.plan.name: target for target in evidence.targets}
     tables = asked.contract.targets or {name: made_with.contract.targets.get(name, TargetTable(required=t.plan.required)) for name, t in ran.items()}
     targets = tuple(_target(name, table, ran.get(name), made_with, asked) for name, table in tables.items())
     notes = [*evidence.notes, *_digests(evidence, made_with.contract, asked.contract), *(_note("", key) for key in _differences(made_with, asked))]
-    return replace(evidence, targets=targets, notes=tuple(notes))
+    changed = [
+        name for name, table in asked.contract.rule_tables.items() if runs_code(table.rule) and not _same_code(name, evidence, made_with, asked, code)
+    ]
+    notes += [_note("", f"{place_of_rule(name)} (a rule of your own code, with its files)") for name in changed]
+    stages = tuple(stage for stage in evidence.stages if not changed or stage.name != DECIDE_STAGE)
+    return replace(evidence, targets=targets, notes=tuple(notes), stages=stages)
+
+
+def _same_code(name: str, evidence: Evidence, made_with: LoadedContract, asked: LoadedContract, code: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether the stored decisions are the ones that the rule's code would take: the same rule, and the same files by name and digest."""
+    old, new = made_with.contract.rule_tables.get(name), asked.contract.rule_tables[name]
+    ran, now = evidence.decision_code.get(name, {}), code.get(name, {})
+    files = sorted((Path(path).name, sha256) for path, sha256 in now.items())
+    return old is not None and old.rule == new.rule and "" not in now.values() and files == sorted((Path(p).name, d) for p, d in ran.items()) != []
 
 
 def _note(target: str, key: str) -> Observation:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe.evidence import Ending
+from kpipe.judging.decided import Decided
 from kpipe_stages.codec import decode
-from kpipe_stages.decisions import Decision, decide_rows, outputs_of
+from kpipe_stages.decisions import Decision, NoDecisionError, decide_rows, outputs_of, runs_code
 from kpipe_stages.digest import digest
 from kpipe_stages.protocol import RunResult
 from kpipe_stages.rows import Rows
@@ -29,6 +30,10 @@ class Answers:
 
     result: RunResult
     folder: Path
+    stage: str = ""
+    """The worker's."""
+    decided: Decided | None = None
+    """What the user's own code decided, if any."""
     _held: set[str] = field(default_factory=set, compare=False)
     """Modes whose files are known to be the worker's."""
 
@@ -67,7 +72,19 @@ class Answers:
         return output not in self.result.unbatched.get(mode, ())
 
     def decisions(self, spec: DecisionSpec, mode: str) -> list[Decision]:
-        """The decisions of one mode, a row a golden input."""
+        """The decisions of one mode, a row a golden input.
+
+        Raises:
+            DecisionError: the rule can't decide on these outputs.
+            NoDecisionError: it is the user's own code, and no decisions of it are known.
+            OSError: saved answers are gone.
+            ValueError: they aren't the ones that the worker wrote.
+        """
+        if runs_code(spec.rule):
+            if self.decided is None:
+                raise NoDecisionError(f"rule {spec.rule!r} is code of your own, and only 'kpipe validate' runs it")
+            self._hold(mode)
+            return self.decided.of(spec, self.stage, mode, self.result.digests[mode])
         return decide_rows(spec, self.decidable(spec, mode))
 
     def decidable(self, spec: DecisionSpec, mode: str) -> Iterator[Any]:
@@ -79,8 +96,8 @@ class Answers:
         return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
-def open_answers(stage: StageEvidence | None, folder: Path) -> Answers | None:
+def open_answers(stage: StageEvidence | None, folder: Path, decided: Decided | None = None) -> Answers | None:
     """The answers of a run stage that ended well, else None."""
     if stage is None or stage.ending is not Ending.OK or stage.result is None or not stage.result.data:
         return None
-    return Answers(decode(RunResult, stage.result.data), folder)
+    return Answers(decode(RunResult, stage.result.data), folder, stage.name, decided)

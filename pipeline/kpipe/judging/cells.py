@@ -14,6 +14,7 @@ from kpipe.judging.compare import Problem, RowDrift, compare
 from kpipe.judging.flips import all_flips, target_finding
 from kpipe.judging.reference import Reference
 from kpipe.record import CellCounts, Drift, Flip, Tolerance
+from kpipe_stages.decisions import outputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,6 +52,9 @@ class Cells:
     disagreements: dict[tuple[str, str, bool], list[Disagreement]] = field(default_factory=dict)
     """Output, code and whether against the target itself, to the modes in which it shows."""
 
+    undecided: set[tuple[str, str]] = field(default_factory=set)
+    """Mode and output of decisions that the user's own code left unknown: what agrees there in numbers is not checked all the same."""
+
     def counts(self) -> CellCounts:
         """As the record wants them."""
         return CellCounts(self.passed, self.failed, self.unchecked)
@@ -85,7 +89,7 @@ class Question:
 
 def judge_cells(question: Question) -> Cells:
     """Judge every cell that the target owes; one without an answer is unchecked or failed, never left out."""
-    cells = Cells()
+    cells = Cells(undecided={(mode, output) for spec in question.reference.unknown for mode in question.modes for output in outputs_of(spec)})
     names = question.reference.answers.outputs
     flips = all_flips(question, cells)
     moves = _moved(question, cells) if question.own_decisions else {}
@@ -117,8 +121,8 @@ def judge_cells(question: Question) -> Cells:
 def _moved(question: Question, cells: Cells) -> dict[tuple[str, str], frozenset[int]]:
     """Inputs that the target decides otherwise in company than alone, by mode and output; their cells fail, whatever flips are allowed."""
     failed: dict[tuple[str, str], set[int]] = {}
-    rules = {ruled.spec.name: ruled for ruled in question.reference.rules}
-    found = moved(question.answers, rules.values(), question.modes, question.reference, count_ties=question.count_ties)
+    rules = {ruled.spec.name: ruled for ruled in question.reference.rules}  # where the user's code left nothing, the flips have said it
+    found = moved(question.answers, rules.values(), question.modes, question.reference, {}, count_ties=question.count_ties)
     for (rule, output), by_mode in found.items():
         for mode, indices in by_mode.items():
             failed.setdefault((mode, output), set()).update(indices)
@@ -149,7 +153,10 @@ def _judge_output(question: Question, cells: Cells, mode: str, output: str, flip
         return
     failed = len({d.index for d in drifts if d.problem} | {d.index for d in own if d.problem} | flipped)
     cells.failed += failed
-    cells.passed += len(question.inputs) - failed
+    if (mode, output) in cells.undecided:
+        cells.unchecked += len(question.inputs) - failed
+    else:
+        cells.passed += len(question.inputs) - failed
     _record(question, cells, mode, output, drifts)
     known = cells.per_input.setdefault(output, [0.0] * len(drifts))
     cells.per_input[output] = [max(before, math.inf if math.isnan(d.max_abs) else d.max_abs) for before, d in zip(known, drifts, strict=True)]

@@ -8,7 +8,7 @@ from kpipe.judging.answers import ALONE, Answers
 from kpipe.judging.ruled import Ruled, named
 from kpipe.judging.ties import breaks_tie
 from kpipe_stages.arrangement import place_of
-from kpipe_stages.decisions import DecisionError, outputs_of, same
+from kpipe_stages.decisions import DecisionError, NoDecisionError, outputs_of, same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,9 +44,24 @@ def decided_otherwise(answers: Answers, ruled: Ruled, mode: str, reference: Refe
 
 
 def moved(
-    answers: Answers, rules: Iterable[Ruled], modes: Iterable[str], reference: Reference | None, *, count_ties: bool = False
+    answers: Answers,
+    rules: Iterable[Ruled],
+    modes: Iterable[str],
+    reference: Reference | None,
+    unknown: dict[str, str],
+    *,
+    count_ties: bool = False,
 ) -> dict[tuple[str, str], dict[str, list[int]]]:
-    """Rule name and output to the modes in which inputs are decided otherwise than alone; what can't be decided is said elsewhere."""
+    """Rule name and output to the modes in which inputs are decided otherwise than alone.
+
+    Args:
+        answers: a worker's saved outputs.
+        rules: the rules.
+        modes: the ways of running to look at.
+        reference: as for `decided_otherwise`.
+        unknown: filled with the modes in which the user's own code left no decisions, and why. What else can't be decided, numbers say.
+        count_ties: as for `decided_otherwise`.
+    """
     found: dict[tuple[str, str], dict[str, list[int]]] = {}
     ran = [mode for mode in modes if mode != ALONE and answers.has(mode) and answers.has(ALONE)]
     for ruled in rules:
@@ -56,6 +71,9 @@ def moved(
                 continue
             try:
                 indices = decided_otherwise(answers, ruled, mode, reference, count_ties=count_ties)
+            except NoDecisionError as error:
+                unknown.setdefault(mode, str(error))
+                continue
             except (DecisionError, OSError, ValueError, LookupError):
                 continue  # the flips and the numbers of the mode say what is wrong with it
             for output in outputs if indices else ():

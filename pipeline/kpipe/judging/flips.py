@@ -13,7 +13,7 @@ from kpipe.judging.grade import finding
 from kpipe.judging.ruled import Ruled, named
 from kpipe.judging.ties import breaks_tie
 from kpipe.record import Flip
-from kpipe_stages.decisions import DecisionError, approves, outputs_of, same
+from kpipe_stages.decisions import DecisionError, NoDecisionError, approves, outputs_of, same
 
 if TYPE_CHECKING:
     from kpipe.findings import Finding
@@ -54,6 +54,11 @@ def _flips(question: Question, cells: Cells, ruled: Ruled, mode: str) -> list[tu
     spec = ruled.spec
     try:
         pairs = list(zip(ruled.decisions, question.answers.decisions(spec, mode), strict=True))
+    except NoDecisionError as error:  # the code's fault, or the machine's: its cells are unchecked
+        cause = f"{named(spec)}no decisions in mode '{mode}': {error}"
+        cells.findings.append(target_finding(question, "KP419", cause[0].upper() + cause[1:], mode))
+        cells.undecided.update((mode, output) for output in outputs_of(spec))
+        return []
     except DecisionError as error:  # a shape the rule can't decide on fails its cells as KP403 too; this says why
         cells.findings.append(target_finding(question, "KP608", f"{named(spec)}no decision in mode '{mode}': {error}", spec.output))
         return []

@@ -11,12 +11,13 @@ from kpipe.golden import approved_by, rule_problems
 from kpipe.infer import decision_record, decision_specs
 from kpipe.judging.answers import open_answers
 from kpipe.judging.claims import excludes, needed_inputs, sampled_ids
+from kpipe.judging.decided import DECIDE_STAGE, Decided, stored_decisions
 from kpipe.judging.edges import Station, attributed, run_edge
 from kpipe.judging.floor import Floor
 from kpipe.judging.golden_rows import golden_summary
 from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.outlook import with_drift, with_outlook
-from kpipe.judging.preprocessing import input_code
+from kpipe.judging.preprocessing import below, input_code
 from kpipe.judging.reference import Reference, judge_reference
 from kpipe.judging.ruled import Ruled, named
 from kpipe.judging.stages import stage_findings
@@ -38,6 +39,7 @@ from kpipe.record import (
 )
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
+from kpipe_stages.decisions import runs_code
 from kpipe_stages.protocol import ExportResult, InspectResult, RunResult
 
 if TYPE_CHECKING:
@@ -71,9 +73,10 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
     shared = _before(evidence, stages)
     names = {target.plan.name for target in evidence.targets}
     findings = [f for f in shared if f.target not in names]
-    reference, reference_findings = _reference(run, contract, evidence, stages, specs, dtypes)
+    decided = stored_decisions(run, evidence, stages.get(DECIDE_STAGE)) if any(runs_code(spec.rule) for spec in specs) else None
+    reference, reference_findings = _reference(run, contract, evidence, stages, specs, dtypes, decided)
     findings += reference_findings
-    scene = Scene(run, contract, evidence, stages, dtypes, signature, reference)
+    scene = Scene(run, contract, evidence, stages, dtypes, signature, reference, decided)
     judged = [judge_target(scene, target, [f for f in shared if f.target == target.plan.name]) for target in evidence.targets]
     edges = attributed(
         {j.record.name: Station(t.plan, j.record, j.answers, j.findings) for j, t in zip(judged, evidence.targets, strict=True)}, reference
@@ -85,7 +88,8 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
     findings = _ranked(findings)
     targets = tuple(j.record for j in judged)
     verdict, headline = reach(findings, targets, synthetic=evidence.golden.kind in {"synthetic", "none"}, incomplete=evidence.incomplete)
-    decisions = tuple(decision_record(spec, inferred=inferred) for spec in specs)
+    code = {name: below(files, evidence.contract_folder) for name, files in evidence.decision_code.items()}
+    decisions = tuple(decision_record(spec, inferred=inferred, files=code.get(spec.name) if runs_code(spec.rule) else None) for spec in specs)
     return RunRecord(
         schema_version=SCHEMA_VERSION,
         run_id=evidence.run_id,
@@ -151,6 +155,8 @@ def _before(evidence: Evidence, stages: Mapping[str, StageEvidence]) -> list[Fin
     if any(name.startswith("run.") for name in stages):  # targets wait for these, so their evidence can only have been lost
         lost = [name for name in ("inspect", "prepare", "export") if name not in stages]
         findings += [finding("KP314", f"Step '{name}' has left no trace in this run.", place=name) for name in lost]
+    if DECIDE_STAGE in stages:
+        findings += stage_findings(stages[DECIDE_STAGE], failed_as="KP419")
     if "export_openvino" in stages:
         findings += _openvino_findings(evidence, stages["export_openvino"])
     return findings
@@ -178,7 +184,13 @@ def _openvino_findings(evidence: Evidence, stage: StageEvidence) -> list[Finding
 
 
 def _reference(
-    run: Path, contract: Contract, evidence: Evidence, stages: Mapping[str, StageEvidence], specs: tuple[DecisionSpec, ...], dtypes: set[str]
+    run: Path,
+    contract: Contract,
+    evidence: Evidence,
+    stages: Mapping[str, StageEvidence],
+    specs: tuple[DecisionSpec, ...],
+    dtypes: set[str],
+    decided: Decided | None,
 ) -> tuple[Reference | None, list[Finding]]:
     stage = stages.get(REFERENCE_STAGE)
     findings = [from_observation(evidence.reference.absent, target="reference")] if evidence.reference.absent else []
@@ -188,7 +200,7 @@ def _reference(
     if stage.ending is Ending.FAILED:
         cause = f"The model does not run on {evidence.reference.runtime}, the backend that the contract names as its own: {stage.detail}"
         findings.append(finding("KP313", cause, target="reference"))
-    answers = open_answers(stage, run / evidence.folders.get(REFERENCE_STAGE, f"stages/{REFERENCE_STAGE}"))
+    answers = open_answers(stage, run / evidence.folders.get(REFERENCE_STAGE, f"stages/{REFERENCE_STAGE}"), decided)
     if answers is None:
         return None, findings
     precision = precision_class(dtypes, "", "f32")
@@ -323,6 +335,9 @@ def _caveats(evidence: Evidence, specs: tuple[DecisionSpec, ...], targets: tuple
         caveats.append("Preprocessing was not checked: the golden inputs are arrays that were already preprocessed.")
     if not specs:
         caveats.append("Decisions were not checked: no decision rule is known.")
+    timed = any(t.end_to_end for t in targets)
+    if timed and (code := [spec.rule for spec in specs if runs_code(spec.rule)]):
+        caveats.append(f"End-to-end times leave out the decision code: {', '.join(code)}.")
     if left := [t.name for t in targets if not t.required]:
         caveats.append(f"Shown, but not part of the verdict: {', '.join(left)}.")
     return tuple(caveats)

@@ -64,8 +64,13 @@ def input_code(evidence: Evidence, plan: TargetPlan) -> dict[str, str]:
     """The files that a target's inputs were made by, with their digests: its own, else the ones that all share."""
     if evidence.golden.kind != "raw":
         return {}
-    folder = Path(evidence.contract_folder)
     files = {path: sha256 for spec in plan.inputs or evidence.reference.inputs for path, sha256 in spec.files.items()}
+    return below(files, evidence.contract_folder)
+
+
+def below(files: Mapping[str, str], contract_folder: str) -> dict[str, str]:
+    """Paths with their digests, relative to the contract's folder where they lie below it."""
+    folder = Path(contract_folder)
     return {str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path: sha256 for path, sha256 in files.items()}
 
 

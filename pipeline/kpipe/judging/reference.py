@@ -18,11 +18,13 @@ from kpipe.judging.ruled import Ruled, rule_the_reference
 from kpipe.judging.tolerance import relative_noise
 from kpipe.profiles import DEFAULT, Profile
 from kpipe.record import TruthRecord
+from kpipe_stages.decisions import runs_code
+from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
     from kpipe.golden import GoldenInput
     from kpipe.record import Tolerance
-    from kpipe_stages.protocol import DecisionSpec, RunResult
+    from kpipe_stages.protocol import RunResult
 
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -38,6 +40,8 @@ class Reference:
     floors: Mapping[str, Floor] = field(default_factory=dict)
     """Output to its noise floor; empty where there was no float64 run."""
 
+    unknown: tuple[DecisionSpec, ...] = ()
+    """Rules of the user's own code by which no decisions of the reference are known."""
     truth: TruthRecord | None = None
     """What the float64 run came to."""
 
@@ -69,7 +73,9 @@ def judge_reference(
         *_company(answers, inputs),
     ]
     rules, found = rule_the_reference(answers, specs, inputs, floors)
-    reference = Reference(answers, rules, (*findings, *found), floors)
+    known = {ruled.spec.name for ruled in rules}
+    unknown = tuple(spec for spec in specs if runs_code(spec.rule) and spec.name not in known)
+    reference = Reference(answers, rules, (*findings, *found), floors, unknown)
     return replace(reference, findings=(*reference.findings, *_moved(reference, owed, inputs)))
 
 
@@ -85,8 +91,12 @@ def _not_run(answers: Answers, owed: tuple[str, ...]) -> list[Finding]:
 def _moved(reference: Reference, owed: tuple[str, ...], inputs: tuple[GoldenInput, ...]) -> list[Finding]:
     """The reference's own decisions in company against those alone."""
     rules = {ruled.spec.name: ruled for ruled in reference.rules}
-    found = moved(reference.answers, rules.values(), owed, reference)
-    return [
+    unknown: dict[str, str] = {}
+    found = moved(reference.answers, rules.values(), owed, reference, unknown)
+    lost = [
+        finding("KP419", f"No decisions of the reference in mode '{mode}': {why}", target="reference", place=mode) for mode, why in unknown.items()
+    ]
+    return lost + [
         finding(
             "KP413",
             f"Of the reference: {moved_sentence(rules[rule], by_mode, inputs, reference.answers.result.modes)}",

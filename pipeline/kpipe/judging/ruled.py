@@ -11,7 +11,7 @@ from kpipe.judging.answers import ALONE
 from kpipe.judging.floor import Floor, band_of
 from kpipe.judging.grade import finding
 from kpipe.judging.ties import TIE_ULPS
-from kpipe_stages.decisions import UNDECIDED, Decision, DecisionError, approves, outputs_of
+from kpipe_stages.decisions import UNDECIDED, Decision, DecisionError, NoDecisionError, approves, outputs_of
 from kpipe_stages.protocol import DecisionSpec
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ def rule_the_reference(
         try:
             decisions = tuple(_decisions(answers, spec))
             one = Ruled(spec, decisions, tuple(band_of(floors, spec, i) for i in range(len(decisions))))
+        except NoDecisionError as error:  # the code's fault, or the machine's: nothing is known, and nothing has failed
+            cause = f"{named(spec)}no decisions of the reference: {error}"
+            findings.append(finding("KP419", cause[0].upper() + cause[1:], target="reference", place=spec.rule))
+            continue
         except DecisionError as error:
             findings.append(finding("KP608", f"{named(spec)}{error}", target="reference", place=spec.output))
             continue

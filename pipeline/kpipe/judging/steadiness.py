@@ -45,7 +45,7 @@ def judge_threads(
     """
     if stage is None:
         return reference, [_unknown("it was not run so")]
-    single = open_answers(stage, run / evidence.folders.get(ONE_THREAD_STAGE, f"stages/{ONE_THREAD_STAGE}"))
+    single = open_answers(stage, run / evidence.folders.get(ONE_THREAD_STAGE, f"stages/{ONE_THREAD_STAGE}"), reference.answers.decided)
     if single is None:
         observed = stage.result.observations[-1].cause if stage.result and stage.result.observations else ""
         return reference, [_unknown(observed or stage.detail or str(stage.ending))]

@@ -15,6 +15,7 @@ from kpipe.evidence import Evidence, StageEvidence, TargetEvidence
 from kpipe.findings import Finding
 from kpipe.judging.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
 from kpipe.judging.cells import Cells, Question, judge_cells
+from kpipe.judging.decided import Decided
 from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.knobs import judge_knobs
 from kpipe.judging.preprocessing import input_code, judge_preprocessing
@@ -70,6 +71,8 @@ class Scene:
     signature: Signature | None
     """The model's own, as reloaded on TensorFlow."""
     reference: Reference | None
+    decided: Decided | None = None
+    """What the user's own code decided."""
 
 
 @dataclass
@@ -108,7 +111,7 @@ def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> 
     stage = scene.stages.get(name)
     if stage is not None:
         bench.findings += stage_findings(stage, target=target.plan.name, required=target.plan.required)
-    answers = open_answers(stage, scene.run / scene.evidence.folders.get(name, f"stages/{name}"))
+    answers = open_answers(stage, scene.run / scene.evidence.folders.get(name, f"stages/{name}"), scene.decided)
     cells = _cells(bench, answers)
     if stage is not None:
         _version(bench, stage)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kpipe.judging.tied_boxes import boxes_tie
+from kpipe_stages.decisions import runs_code
 from kpipe_stages.decisions.borders import thresholds
 from kpipe_stages.decisions.regression import allowance
 
@@ -36,7 +37,11 @@ def breaks_tie(spec: DecisionSpec, reference: Any, target: Any, *, band: float =
         target: the target's.
         band: a wider resolution than float32's, absolute, in output units; gaps between two scores and distances to a border are held against it
             alike.
+
+    What the user's own code decides otherwise is never a tie: nobody but it knows how it came to it.
     """
+    if runs_code(spec.rule):
+        return False
     if spec.rule == "detection":
         return boxes_tie(spec, reference, target, functools.partial(_near, band=band))
     if reference.shape != target.shape or np.isnan(reference).any() or np.isnan(target).any():

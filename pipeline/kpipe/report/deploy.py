@@ -44,6 +44,8 @@ def _document(record: RunRecord, targets: list[TargetRecord]) -> str:
             "profile": record.profile,
         }
     )
+    if code := {path: sha256 for rule in record.decisions for path, sha256 in rule.files.items()}:
+        document["decision_code"] = _table(code)
     artifact = targets[0].artifact
     facts: dict[str, Any] = {"format": "keras", "path": record.candidate.path, "sha256": record.candidate.sha256, "size": record.candidate.size}
     if artifact is not None:

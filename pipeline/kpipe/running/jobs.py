@@ -10,6 +10,7 @@ from kpipe.golden import GoldenSet
 from kpipe.percentiles import calls_needed
 from kpipe.profiles import DEFAULT, Profile
 from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.decisions import runs_code
 from kpipe_stages.protocol import (
     Artifact,
     DecisionSpec,
@@ -44,7 +45,7 @@ def prepare_job(golden: GoldenSet, specs: tuple[InputSpec, ...]) -> PrepareJob:
     return PrepareJob(items=golden_items(golden), inputs=specs)
 
 
-def runs_code(spec: InputSpec) -> bool:
+def made_by_code(spec: InputSpec) -> bool:
     """Whether an input is made by a function of the user's."""
     return ":" in spec.decode
 
@@ -166,7 +167,7 @@ def run_job(
         threads=plan.threads,
         items=golden_items(common.golden) if raw else (),
         inputs=inputs if raw else (),
-        decisions=common.decisions,
+        decisions=tuple(spec for spec in common.decisions if not runs_code(spec.rule)),
         timing=timing_plan(common.contract, limits, raw=raw),
     )
     if artifact is None:

@@ -23,6 +23,7 @@ from kpipe.preparation import prepared
 from kpipe.running import jobs, system
 from kpipe.running.artifacts import Artifacts
 from kpipe.running.checks import check_prepared, nonfinite
+from kpipe.running.deciding import decide_job
 from kpipe.running.launch import Launcher, Order, WorkerProcess, make_home, wants_timing
 from kpipe.running.own_inputs import fingerprint, prepare_own
 from kpipe.running.plan import input_specs, plan_reference, plan_targets
@@ -68,7 +69,7 @@ class Validation:
     golden: GoldenSet | None
     refusals: list[Observation]
     code: dict[str, str]
-    """File of custom objects, of preprocessing code or of a serving system's tensors to its SHA-256 when the run began."""
+    """File of custom objects, of preprocessing or decision code or of a serving system's tensors to its SHA-256 when the run began."""
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     notes: list[Observation] = field(default_factory=list)
     parked: dict[str, WorkerProcess] = field(default_factory=dict)
@@ -91,6 +92,7 @@ class Validation:
         inspected, early = await self._look()
         async with asyncio.TaskGroup() as group:
             await self._run(group, inspected, early)
+        await self._decide(inspected)
         await self._time()
         self.artifacts.verify()
         self._verify_code()
@@ -238,6 +240,16 @@ class Validation:
         else:
             await process.end()
 
+    async def _decide(self, inspected: InspectResult) -> None:
+        """Decisions by the user's own code, on all answers that there are."""
+        if self.golden is None or not self.resolved.decision_code:
+            return
+        signature = inspected.signature if inspected.signature and inspected.signature.outputs else await self.artifacts.signature()
+        specs, _ = decision_specs(self.contract, signature, inspected)
+        job = decide_job(specs, self.resolved.decision_code, self.golden, self.shop.stages, self.shop.launcher.folder)
+        if job is not None:
+            await self.shop.once(self.shop.order("decide", "decide", job))
+
     def _limits(self, plan: TargetPlan) -> Any:
         return self.contract.targets.get(plan.name, TargetTable()).limits
 
@@ -256,11 +268,16 @@ class Validation:
         """Every worker has read the user's files for itself: they must still be the ones that the first has read."""
         for path, known in self.code.items():
             found = sha256_of(Path(path)) if Path(path).is_file() else "none: it is gone"
-            kind = "custom-object" if path in self.resolved.trust.custom_objects else "preprocessing"
+            kind = self._kind_of(path)
             if found != known:
                 self.refusals.append(
                     Observation("KP011", f"The {kind} file {path} changed during the run: SHA-256 {known}, now {found}.", "", Path(path).name)
                 )
+
+    def _kind_of(self, path: str) -> str:
+        if path in self.resolved.trust.custom_objects:
+            return "custom-object"
+        return "preprocessing" if path in self.resolved.input_files else "decision"
 
     # ------------------------------------------------------------ evidence
 
@@ -289,6 +306,7 @@ class Validation:
             incomplete=self.shop.incomplete,
             folders={name: f"stages/{name}" for name in self.shop.stages},
             folder=str(self.shop.folder.path),
+            decision_code=dict(self.resolved.decision_code),
             profile=self.resolved.profile.name,
         )
 
@@ -331,7 +349,9 @@ async def collect(resolved: Resolved, folder: RunFolder, on_event: Callable[[str
         reference=plan_reference(contract, here, input_specs(contract.inputs, resolved.loaded, resolved.input_files)),
         golden=resolved.golden,
         refusals=list(resolved.refusals),
-        code={path: sha256_of(Path(path)) for path in resolved.trust.custom_objects} | resolved.input_files,
+        code={path: sha256_of(Path(path)) for path in resolved.trust.custom_objects}
+        | {path: known for files in resolved.decision_code.values() for path, known in files.items()}
+        | resolved.input_files,
     )
     try:
         await validation.drive()

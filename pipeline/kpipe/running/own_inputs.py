@@ -23,7 +23,7 @@ SEARCH_S = 180.0
 
 async def prepare_own(shop: Workshop, plan: TargetPlan, common: jobs.Common) -> PrepareResult | None:
     """Prepare by the target's own inputs. Code of the user's runs in the target's interpreter: that is the one which has its packages."""
-    code = any(jobs.runs_code(spec) for spec in plan.inputs)
+    code = any(jobs.made_by_code(spec) for spec in plan.inputs)
     order = shop.order(f"prepare.{plan.name}", "prepare", jobs.prepare_job(common.golden, plan.inputs), plan=plan if code else None)
     return prepared(await shop.in_turn(order))
 

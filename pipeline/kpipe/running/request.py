@@ -10,6 +10,8 @@ from kpipe.contract import CONTRACT_NAME, Contract, Input, LoadedContract, input
 from kpipe.errors import GoldenError, UsageError, nearest
 from kpipe.golden import GoldenSet, array_golden_set, load_golden_folder, rule_problems, sha256_of
 from kpipe.profiles import PROFILES, Profile
+from kpipe.rules import place_of_rule
+from kpipe_stages.decisions import runs_code
 from kpipe_stages.protocol import Observation, Trust
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ class Resolved:
     """Found before anything ran."""
     input_files: dict[str, str] = field(default_factory=dict)
     """The code and tensors that inputs name: absolute path to SHA-256. Empty where the golden inputs aren't raw files."""
+    decision_code: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Rule name to the files of the user's own code that decides: absolute path to SHA-256."""
 
     @property
     def profile(self) -> Profile:
@@ -84,6 +88,7 @@ def resolve(request: Request, *, golden: bool = True) -> Resolved:
         size=model.stat().st_size,
         refusals=tuple(_refusals(loaded.contract, digest, found)) if golden else (),
         input_files=_input_files(loaded, found) if golden else {},
+        decision_code=_decision_code(loaded) if golden else {},
     )
 
 
@@ -168,6 +173,20 @@ def _input_files(loaded: LoadedContract, golden: GoldenSet | None) -> dict[str, 
         return {}
     paths = [(where, Path(path)) for where, table in tables.items() for path in input_files(table, loaded)]
     return {str(path): sha256_of(_existing(path, where)) for where, path in paths}
+
+
+def _decision_code(loaded: LoadedContract) -> dict[str, dict[str, str]]:
+    """Digests of the user's own decision rules."""
+    rules = {name: table for name, table in loaded.contract.rule_tables.items() if runs_code(table.rule)}
+    paths = {name: [_existing(loaded.resolve(file), f"{place_of_rule(name)}.files") for file in table.files] for name, table in rules.items()}
+    return {name: {str(path): sha256_of(path) for path in files} for name, files in paths.items()}
+
+
+def known_code(loaded: LoadedContract) -> dict[str, dict[str, str]]:
+    """As `Resolved.decision_code`, of a contract that a finished run is judged by: a file that isn't there has no digest."""
+    rules = {name: table for name, table in loaded.contract.rule_tables.items() if runs_code(table.rule)}
+    paths = {name: [loaded.resolve(file) for file in table.files] for name, table in rules.items()}
+    return {name: {str(path): sha256_of(path) if path.is_file() else "" for path in files} for name, files in paths.items()}
 
 
 def _refusals(contract: Contract, digest: str, golden: GoldenSet | None) -> list[Observation]:

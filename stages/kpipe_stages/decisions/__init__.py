@@ -16,7 +16,7 @@ from kpipe_stages.decisions import detecting, regression
 from kpipe_stages.decisions.best import argmax, ranking, top_k
 from kpipe_stages.decisions.borders import bins, threshold
 from kpipe_stages.decisions.checking import RULES, check_decision, check_keys
-from kpipe_stages.decisions.common import NOTHING, SEPARATOR, UNDECIDED, Decision, DecisionError, value_of
+from kpipe_stages.decisions.common import NOTHING, SEPARATOR, UNDECIDED, Decision, DecisionError, NoDecisionError, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,6 +29,7 @@ __all__ = [
     "UNDECIDED",
     "Decision",
     "DecisionError",
+    "NoDecisionError",
     "approves",
     "check_decision",
     "check_keys",
@@ -36,6 +37,7 @@ __all__ = [
     "decide_rows",
     "moves_within",
     "outputs_of",
+    "runs_code",
     "same",
     "value_of",
 ]
@@ -55,8 +57,15 @@ _TO_A_BORDER = ("threshold", "multilabel", "bins", "tolerance", "detection")
 """Rules whose margin one score has to move by; with the others it is a gap between two scores that may both move."""
 
 
+def runs_code(rule: str) -> bool:
+    """Whether a rule is a function of the user's: its decisions are taken in a stage of their own (`kpipe_stages.decide`) and read back."""
+    return ":" in rule
+
+
 def outputs_of(spec: DecisionSpec) -> tuple[str, ...]:
     """The names of the outputs that the rule reads."""
+    if runs_code(spec.rule):
+        return spec.reads
     return tuple(name for name in (spec.output, spec.boxes, spec.classes) if name) or (spec.output,)
 
 
@@ -69,7 +78,10 @@ def decide(spec: DecisionSpec, row: Any) -> Decision:
 
     Raises:
         DecisionError: the output's shape or dtype doesn't suit the rule, or the labels don't suit the number of classes.
+        NoDecisionError: the rule is the user's own code, which isn't run here.
     """
+    if runs_code(spec.rule):
+        raise NoDecisionError(f"rule {spec.rule!r} is code of your own, and only a validation runs it")
     return _DECIDE[spec.rule](spec, row)
 
 
@@ -98,4 +110,4 @@ def approves(spec: DecisionSpec, expected: str, decision: Decision) -> bool:
 
 def moves_within(rule: str, margin: float) -> float:
     """How far every score may move before a decision with that margin can be another one, in output units."""
-    return margin if rule in _TO_A_BORDER else margin / 2
+    return margin if rule in _TO_A_BORDER or runs_code(rule) else margin / 2

@@ -28,6 +28,10 @@ class DecisionError(ValueError):
     """The rule can't be used on these scores."""
 
 
+class NoDecisionError(DecisionError):
+    """The user's own rule left no decisions: nothing is known, and the outputs needn't be wrong."""
+
+
 @dataclass(frozen=True)
 class Decision:
     """One decision on one input's scores. Whether two are the same one, `kpipe_stages.decisions.same` says."""

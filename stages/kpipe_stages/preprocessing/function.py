@@ -22,7 +22,7 @@ from kpipe_stages.preprocessing.errors import PreprocessError
 from kpipe_stages.preprocessing.files import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from types import ModuleType
 
     from kpipe_stages.protocol import InputSpec
@@ -41,14 +41,21 @@ def is_function(decode: str) -> bool:
     return ":" in decode
 
 
-def check_function(decode: str, files: Sequence[str]) -> str:
-    """Say what is wrong with ``module:function`` and its files; empty when nothing is. Pure: no file is read."""
+def check_function(decode: str, files: Sequence[str], key: str = "decode", otherwise: str = '"image", "npy" or ') -> str:
+    """Say what is wrong with ``module:function`` and its files; empty when nothing is. Pure: no file is read.
+
+    Args:
+        decode: the text.
+        files: the files that are named beside it.
+        key: what the text is the value of.
+        otherwise: what else that key could be, for the message.
+    """
     module, _, function = decode.partition(":")
     if not all(part.isidentifier() and not keyword.iskeyword(part) for part in (module, function)):
-        return f'decode is {decode!r}; expected "image", "npy" or "module:function", module being the name of one of files without .py'
+        return f'{key} is {decode!r}; expected {otherwise}"module:function", module being the name of one of files without .py'
     stems = [Path(name).stem for name in files if name.endswith(".py")]
     if module not in stems:
-        return f'decode is {decode!r}, and files = {list(files)} has no {module}.py; expected files = ["{module}.py"], relative to the contract'
+        return f'{key} is {decode!r}, and files = {list(files)} has no {module}.py; expected files = ["{module}.py"], relative to the contract'
     if twice := [stem for stem in stems if stems.count(stem) > 1]:
         return f"files names two modules {twice[0]!r}; expected a name for each"
     if standard := [stem for stem in stems if stem in sys.stdlib_module_names or stem in {"numpy", "PIL", "kpipe", "kpipe_stages"}]:
@@ -72,7 +79,7 @@ class UserFunction:
         self._files = frozenset(spec.files)
         self.file = next(path for path in spec.files if Path(path).stem == module and path.endswith(".py"))
         try:
-            function = getattr(_load(module, spec.files), self.name, None)
+            function = getattr(load_module(module, spec.files), self.name, None)
         except PreprocessError:
             raise
         except (Exception, SystemExit) as error:  # the user's code: whatever it raises is a finding about it
@@ -123,14 +130,18 @@ class UserFunction:
         return PreprocessError("decode", cause, EXPECTED, "Return np.asarray(...) of plain numbers.", CODE)
 
     def _fault(self, doing: str, error: BaseException, expected: str) -> PreprocessError:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in self._files]
-        line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
-        place = f"{frames[-1].filename if frames else self.file}{f':{line}' if line else ''}"
-        cause = f"{place}, input {self._input!r}: {doing} raised {type(error).__name__}: {error}"
+        cause = f"{raised_at(error, self._files, self.file)}, input {self._input!r}: {doing} raised {type(error).__name__}: {error}"
         return PreprocessError("decode", cause, expected, "Mend the function; it must run in a process that has its packages.", CODE)
 
 
-def _load(module: str, files: Mapping[str, str]) -> ModuleType:
+def raised_at(error: BaseException, files: Collection[str], otherwise: str) -> str:
+    """File and line of the user's ``files`` that an exception came from; the file ``otherwise`` where it names none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
+    return f"{frames[-1].filename if frames else otherwise}{f':{line}' if line else ''}"
+
+
+def load_module(module: str, files: Mapping[str, str]) -> ModuleType:
     """Import ``module`` from the bytes that were hashed; the other files can be imported by it."""
     sources: dict[str, tuple[str, bytes, str]] = {}
     for path, expected in files.items():
