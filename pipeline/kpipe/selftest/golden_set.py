@@ -44,12 +44,12 @@ def _missing(folder: Path, manifest: Table, _setup: Setup) -> None:
 
 
 def _another(folder: Path, manifest: Table, setup: Setup) -> None:
-    """The file of another input with another decision, its digest written anew."""
+    """The file of another input with another decision, its digest written anew; where nothing was approved, nothing is promised."""
     decisions = {row.id: row.decision for row in setup.record.golden.rows}
-    first = manifest["golden"][0]
-    other = next((e for e in manifest["golden"] if decisions.get(e["id"]) != decisions.get(first["id"])), None)
-    if other is None:
-        raise NotPlantableError("all inputs are decided alike")
+    first = next((e for e in manifest["golden"] if "expected" in e), None)
+    other = next((e for e in manifest["golden"] if first is not None and decisions.get(e["id"]) != decisions.get(first["id"])), None)
+    if first is None or other is None:
+        raise NotPlantableError("no approved decision differs from another input's")
     for mine, theirs in zip(files_of(first), files_of(other), strict=True):
         (folder / mine).write_bytes((folder / theirs).read_bytes())
     digested(folder, manifest)
@@ -76,7 +76,7 @@ def _shrunk(_folder: Path, manifest: Table, _setup: Setup) -> None:
 def _expected(_folder: Path, manifest: Table, _setup: Setup) -> None:
     """One approved decision is another input's."""
     approved = [entry for entry in manifest["golden"] if "expected" in entry]
-    other = next((entry["expected"] for entry in approved if entry["expected"] != approved[0]["expected"]), None)
+    other = next((entry["expected"] for entry in approved[1:] if entry["expected"] != approved[0]["expected"]), None)
     if other is None:
         raise NotPlantableError("all approved decisions are alike")
     approved[0]["expected"] = other

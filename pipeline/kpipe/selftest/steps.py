@@ -75,6 +75,17 @@ def appended(*new: dict[str, Any]) -> Change:
     return lambda steps: [*steps, *new]
 
 
+def blue_first(steps: Steps) -> Steps:
+    """Blue, green, red for red, green, blue.
+
+    Raises:
+        NotPlantableError: the model takes no colour.
+    """
+    if steps[index_of(steps, "channels")]["channels"] != "rgb":
+        raise NotPlantableError("the model takes no colour")
+    return altered("channels", value="bgr")(steps)
+
+
 def letterboxed(steps: Steps) -> Steps:
     """Proportions are kept and the rest is padded, where training stretched."""
     at = index_of(steps, "resize")

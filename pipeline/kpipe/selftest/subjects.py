@@ -165,7 +165,8 @@ def user_setup(model: Path, contract: Path, out: Path, say: Say) -> Setup:
     wanted = tuple(name for name in RUNNABLE if name in table.get("targets", {})) or RUNNABLE
     if not model.is_file():
         raise UsageError(f"model {model} does not exist. Check the path.")
-    return _passed(model.stem, model.resolve(), settled(table, targets(wanted)), out / model.stem, say)
+    name = model.stem if model.stem != "model" else model.resolve().parent.name
+    return _passed(name, model.resolve(), settled(table, targets(wanted)), out / name, say)
 
 
 def absolute(table: Table, folder: Path) -> Table:
