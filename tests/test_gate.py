@@ -159,7 +159,7 @@ def test_tensorflow_is_imported_once_and_never_for_a_cold_start(digits_run: kpip
         for stage in kpipe.store.load_evidence(digits_run.folder).stages
         if stage.result is not None and stage.result.identity is not None
     }
-    assert {name for name, modules in inherited.items() if modules} == {"export", "run.tensorflow", "run.saved_model"}
+    assert {name for name, modules in inherited.items() if modules} == {"export", "truth", "run.tensorflow", "run.saved_model"}
     assert inherited["load.litert"] == set()
     for name in ("tensorflow", "saved_model"):
         load = target(digits_run, name).load

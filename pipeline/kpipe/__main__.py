@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import TextIO
 
 from kpipe.errors import Exit, KpipeError
 from kpipe.signals import Terminated, terminate
@@ -14,11 +15,20 @@ def main() -> None:
     """Entry point of ``kpipe`` and ``python -m kpipe``."""
     signal.signal(signal.SIGTERM, terminate)
     code = run(sys.argv[1:])
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone, e.g. `kpipe ... | head`
+    if not _flushed(sys.stdout, 1):
+        code = Exit.INTERNAL  # the verdict was for a reader who has gone, e.g. `kpipe ... | head`: not a pass
+    _flushed(sys.stderr, 2)
     raise SystemExit(int(code))
+
+
+def _flushed(stream: TextIO, number: int) -> bool:
+    """Whether what was written has got out; what hasn't is dropped, or Python would end with a code of its own."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+        return False
+    return True
 
 
 def run(words: list[str]) -> int:
