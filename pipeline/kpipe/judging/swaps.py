@@ -58,6 +58,8 @@ def _order(got: Array | None, wanted: Array | None) -> str:
     """The permutation of the last axis' elements that makes them alike, where each has only one partner."""
     if got is None or wanted is None or got.shape != wanted.shape or not 1 < got.shape[1] <= MOST_ROWS or len(got) < 2:  # noqa: PLR2004 - one row proves no order
         return ""
+    if not (np.isfinite(got).all() and np.isfinite(wanted).all()):
+        return ""
     scale = CLOSE * max(float(np.abs(wanted).max(initial=0.0)), 1e-300)
     partners = [[j for j in range(got.shape[1]) if bool((np.abs(got[:, i] - wanted[:, j]) <= scale).all())] for i in range(got.shape[1])]
     chosen = [found[0] for found in partners if len(found) == 1]
