@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import h5py
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable
 
     import numpy as np
@@ -135,6 +135,11 @@ def eventually(happened: Callable[[], Any], what: str, limit: float = PATIENCE_S
     raise AssertionError(f"never happened: {what}")
 
 
+def hear_interrupts() -> None:
+    """A test suite that a shell started in the background ignores SIGINT, and what it starts inherits that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass
 class Started:
     """``kpipe`` under way in a process of its own, started as a shell does."""
@@ -148,7 +153,12 @@ class Started:
         self.log = self.folder / f"stderr-{time.monotonic_ns()}.txt"
         with self.log.open("w", encoding="utf-8") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-u", "-m", "kpipe", *self.words], cwd=self.folder, stdout=subprocess.PIPE, stderr=stderr, text=True
+                [sys.executable, "-u", "-m", "kpipe", *self.words],
+                cwd=self.folder,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                preexec_fn=hear_interrupts,  # noqa: PLW1509 - it calls one system function, and the parent has no lock that the child needs
             )
 
     @property
