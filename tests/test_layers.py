@@ -247,3 +247,21 @@ def test_fewer_inputs_are_taken_where_the_disk_would_fill_and_a_batch_is_never_c
     assert fitting(choice, 3 * MOST_BYTES).rows == (4,)
     assert fitting(Choice((4, 1, 2), "batch_3"), 3 * MOST_BYTES).rows == (4, 1, 2)
     assert Choice((4, 1, 2), "batch_3").batches == (3,)
+
+
+def test_every_runtime_has_words_for_the_script_that_reproduces() -> None:
+    from pathlib import Path
+
+    import kpipe
+    from kpipe.diagnosis.script import SAME
+    from kpipe_stages.catalog import RUNTIMES
+
+    folder = Path(kpipe.__file__).parent / "diagnosis" / "templates"
+    assert {path.name for path in folder.iterdir()} == {"reproduce.py.j2", *(f"target_{SAME.get(name, name)}.py.j2" for name in RUNTIMES)}
+
+
+def test_a_runtime_without_words_is_named() -> None:
+    from kpipe.diagnosis.script import _render
+
+    with pytest.raises(LookupError, match=r"no script is known for the runtime other; add target_other\.py\.j2"):
+        _render("other")
