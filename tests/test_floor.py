@@ -28,45 +28,45 @@ positive = st.floats(1e-6, 1e6)
 @given(st.lists(st.tuples(positive, positive), min_size=1, max_size=20), positive)
 def test_a_floor_grows_with_the_unit_of_its_output(rows: list[tuple[float, float]], factor: float) -> None:
     errors, scales = np.array(rows).T
-    np.testing.assert_allclose(widths(factor * errors, factor * scales, 2.0**-23), factor * widths(errors, scales, 2.0**-23), rtol=1e-12)
+    np.testing.assert_allclose(widths(factor * errors, factor * scales, "float32"), factor * widths(errors, scales, "float32"), rtol=1e-12)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), positive), min_size=1, max_size=20))
 def test_a_floor_is_never_below_an_input_s_own_error_or_one_spacing(rows: list[tuple[float, float]]) -> None:
     errors, scales = np.array(rows).T
-    found = widths(errors, scales, 2.0**-23)
-    assert (found >= np.minimum(errors, SUSPECT * 2.0**-23 * scales)).all()
+    found = widths(errors, scales, "float32")
+    assert (found >= np.minimum(errors, SUSPECT["float32"] * scales)).all()
     assert (found >= 2.0**-23 * scales).all()
 
 
 def test_one_noisy_input_decides_for_itself_alone() -> None:
     errors, scales = np.full(9, 1e-7), np.ones(9)
-    calm = widths(errors, scales, 2.0**-23)
+    calm = widths(errors, scales, "float32")
     errors[4] = 1e-4
-    noisy = widths(errors, scales, 2.0**-23)
+    noisy = widths(errors, scales, "float32")
     assert noisy[4] == 1e-4
     np.testing.assert_array_equal(np.delete(noisy, 4), np.delete(calm, 4))
 
 
 def test_an_error_that_is_no_rounding_widens_nothing_beyond_what_rounding_could() -> None:
-    found = widths(np.array([1e-7, 1e-7, 0.3]), np.ones(3), 2.0**-23)
-    assert found[2] == SUSPECT * 2.0**-23
+    found = widths(np.array([1e-7, 1e-7, 0.3]), np.ones(3), "float32")
+    assert found[2] == SUSPECT["float32"]
 
 
 def test_a_lucky_zero_is_no_floor() -> None:
-    found = widths(np.array([0.0, 2e-7, 3e-7]), np.array([1.0, 1.0, 1.0]), 2.0**-23)
+    found = widths(np.array([0.0, 2e-7, 3e-7]), np.array([1.0, 1.0, 1.0]), "float32")
     assert found[0] == 2e-7
 
 
 def test_an_output_that_crosses_zero_keeps_the_error_of_what_cancelled() -> None:
-    found = widths(np.array([1e-6, 1e-6, 1e-9]), np.array([1.0, 1.0, 1e-9]), 2.0**-23)
+    found = widths(np.array([1e-6, 1e-6, 1e-9]), np.array([1.0, 1.0, 1e-9]), "float32")
     assert found[2] == 1e-6
 
 
 @pytest.mark.parametrize(("precision", "spacing"), [("float32", 2.0**-23), ("float64", 2.0**-23), ("float16", 2.0**-10), ("bfloat16", 2.0**-7)])
 def test_a_coarser_target_may_drift_by_its_own_spacing(precision: str, spacing: float) -> None:
     errors, scales = np.array([1e-9, 0.5]), np.array([1.0, 2.0])
-    floor = Floor(errors, scales, widths(errors, scales, 2.0**-23))
+    floor = Floor(errors, scales, widths(errors, scales, "float32"))
     np.testing.assert_array_equal(floor.allowed(precision), np.maximum(floor.widths, spacing * scales))
 
 
@@ -194,3 +194,24 @@ def test_without_a_floor_the_same_flip_is_real(tmp_path: Path) -> None:
     theirs[0] = [0.4, 0.400004, 0.199996]
     record = Bench(tmp_path, reference=answers(ours), targets={"litert": answers(theirs)}).judge()
     assert str(row(record).status) == "fail"
+
+
+@pytest.mark.parametrize(("noise", "used"), [(0.01, True), (0.03, False)])
+def test_a_coarse_model_does_not_excuse_a_reference_that_is_wrong(tmp_path: Path, noise: float, used: bool) -> None:
+    """float16 rounds to a thousandth: three per cent of the output is no rounding."""
+    floors, _ = usable(tmp_path, noise, "float16")
+    assert (floors != {}) is used
+
+
+def usable(folder: Path, noise: float, precision: str) -> tuple[Any, Any]:
+    from kpipe.judging.answers import open_answers
+    from kpipe.judging.truth import judge_truth
+
+    made = bench(folder, 0.0, 0.0)
+    made.truth = answers(SCORES.astype(np.float64) * (1 + noise), modes=("alone",))
+    evidence = made.evidence()
+    stages = {one.name: one for one in evidence.stages}
+    reference = open_answers(stages["reference"], folder / "stages" / "reference")
+    assert reference is not None
+    floors, _, findings = judge_truth(folder, evidence, stages["truth"], reference, precision)
+    return floors, findings

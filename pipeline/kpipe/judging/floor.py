@@ -2,7 +2,7 @@
 
 With ``e(i) = max |reference - truth|`` on input ``i`` (elements of one output) and ``s(i)`` the output's largest magnitude there, the floor is
 
-    floor(i) = max( min(e(i), SUSPECT * eps * s(i)), median_j(e(j) / s(j)) * s(i), median_j e(j), eps * s(i) )
+    floor(i) = max( min(e(i), SUSPECT * s(i)), median_j(e(j) / s(j)) * s(i), median_j e(j), eps * s(i) )
 
 in output units. One draw of rounding errors says little: ``e(i)`` may be zero by luck, so the set's typical error, relative and absolute, stands
 in, and never less than one spacing of the model's own dtype. The absolute one is what an output that crosses zero needs: its error comes from
@@ -36,11 +36,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 K = 16.0
 """Multiple of the floor, or of its own spacing, that a target may drift."""
 
-SUSPECT = 2.0**13
-"""An error of so many spacings of the model's dtype (1e-3 of the output in float32) is no rounding: the reference or the float64 run is wrong there."""
-
 EPSILON = {"float64": 2.0**-23, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Spacing at 1 of each precision class. A float64 model runs in float32 nearly everywhere, so its class is float32's."""
+
+SUSPECT = {"float64": 2.0**-10, "float32": 2.0**-10, "float16": 2.0**-6, "bfloat16": 2.0**-4}
+"""An error of this share of the output, by the model's class, is no rounding: the reference or the float64 run is wrong there."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ def noise_floors(reference: Answers, truth: Answers, precision: str) -> dict[str
             raise ValueError(f"the float64 run has no output '{output}'; it has {', '.join(truth.outputs)}")
         rows = reference.rows(ALONE, output)
         if kind_of(rows.dtype) == "float":
-            floors[output] = _floor(rows, truth.rows(ALONE, output), EPSILON[precision])
+            floors[output] = _floor(rows, truth.rows(ALONE, output), precision)
     return floors
 
 
-def _floor(rows: Rows, truth: Rows, epsilon: float) -> Floor:
+def _floor(rows: Rows, truth: Rows, precision: str) -> Floor:
     if len(rows) != len(truth):
         raise ValueError(f"{len(truth)} rows in float64 against {len(rows)} of the reference")
     errors, scales = np.zeros(len(rows)), np.zeros(len(rows))
@@ -104,23 +104,23 @@ def _floor(rows: Rows, truth: Rows, epsilon: float) -> Floor:
         scales[i] = float(np.abs(left[finite]).max(initial=0.0))
         both = finite & np.isfinite(right)
         errors[i] = float(np.abs(left[both] - right[both]).max(initial=0.0))
-    return Floor(errors, scales, widths(errors, scales, epsilon))
+    return Floor(errors, scales, widths(errors, scales, precision))
 
 
-def widths(errors: Array, scales: Array, epsilon: float) -> Array:
+def widths(errors: Array, scales: Array, precision: str) -> Array:
     """``floor(i)`` of the module's text.
 
     Args:
         errors: ``e(i)``, shape (inputs,).
         scales: ``s(i)``, shape (inputs,).
-        epsilon: the spacing at 1 of the model's own dtype.
+        precision: class of the model's own layers, a key of `EPSILON`.
 
     Returns:
-        Shape (inputs,), output units; none below ``epsilon`` times its scale.
+        Shape (inputs,), output units; none below one spacing of its scale.
     """
     relative = _median(errors[scales > 0] / scales[scales > 0])
-    own = np.minimum(errors, SUSPECT * epsilon * scales)
-    found: Array = np.maximum.reduce([own, relative * scales, np.full_like(errors, _median(errors)), epsilon * scales])
+    own = np.minimum(errors, SUSPECT[precision] * scales)
+    found: Array = np.maximum.reduce([own, relative * scales, np.full_like(errors, _median(errors)), EPSILON[precision] * scales])
     return found
 
 

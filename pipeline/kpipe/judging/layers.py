@@ -204,11 +204,10 @@ def _floors(ours: Sequence[Array], real: Sequence[Array] | None, precision: str)
         rtol, atol = DEFAULTS[precision]
         return ((rtol + atol) * scales / K).tolist(), 0.0
     errors = np.array([_distance(a, b) for a, b in zip(ours, real, strict=True)])
-    epsilon = EPSILON[precision]
-    explained = SUSPECT * epsilon * scales
+    explained = SUSPECT[precision] * scales
     known = scales > 0
     beyond = float(np.median(errors[known] / explained[known])) if known.any() else 0.0
-    return widths(errors, scales, epsilon).tolist(), beyond
+    return widths(errors, scales, precision).tolist(), beyond
 
 
 def _distance(a: Array, b: Array) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from kpipe.evidence import Ending
 from kpipe.judging.answers import open_answers
-from kpipe.judging.floor import EPSILON, SUSPECT, Floor, noise_floors
+from kpipe.judging.floor import SUSPECT, Floor, noise_floors
 from kpipe.judging.grade import finding
 from kpipe.record import FloorRecord, TruthRecord
 
@@ -89,7 +89,7 @@ def _usable(floors: dict[str, Floor], evidence: Evidence, precision: str) -> tup
     for output, floor in floors.items():
         known = floor.scales > 0
         relative = floor.errors[known] / floor.scales[known]
-        if relative.size and float(np.median(relative)) > SUSPECT * EPSILON[precision]:
+        if relative.size and float(np.median(relative)) > SUSPECT[precision]:
             worst = int(np.argmax(floor.errors))
             cause = (
                 f"The reference differs from the candidate in float64 by {float(np.median(relative)):.2g} of output '{output}' on the typical input "
@@ -98,9 +98,7 @@ def _usable(floors: dict[str, Floor], evidence: Evidence, precision: str) -> tup
             findings.append(finding("KP619", cause, target="reference", place=output, median=float(np.median(relative)), largest=floor.largest))
             continue
         usable[output] = floor
-        if noisy := [
-            evidence.golden.inputs[i].id for i in np.flatnonzero(floor.errors > SUSPECT * EPSILON[precision] * floor.scales) if floor.scales[i] > 0
-        ]:
+        if noisy := [evidence.golden.inputs[i].id for i in np.flatnonzero(floor.errors > SUSPECT[precision] * floor.scales) if floor.scales[i] > 0]:
             cause = (
                 f"On {len(noisy)} golden inputs ({', '.join(noisy[:5])}) the reference differs from the candidate in float64 by more than rounding "
                 f"explains in output '{output}'; there the tolerance is held at what rounding could do."
