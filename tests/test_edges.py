@@ -106,6 +106,15 @@ def test_right_alone_and_wrong_in_company(tmp_path: Path) -> None:
     assert found.name == "batch"
 
 
+@pytest.mark.parametrize(("share", "border"), [(0.001, "batch"), (1.0, "runtime")])
+def test_what_moves_as_much_from_call_to_call_is_not_the_batch(tmp_path: Path, share: float, border: str) -> None:
+    moved = share * float(np.abs(OFF - SCORES).max())
+    wrong = answers(repeats_equal=False, repeat_difference=moved, repeat_differences={"y": moved})
+    wrong.modes["batch_3"] = {"y": list(OFF)}
+    found = edge(chain(tmp_path, (), litert=wrong), "litert")
+    assert (found.name, "Asked again" in found.sentence) == (border, border == "runtime")
+
+
 def test_a_finding_that_names_its_border_comes_before_numbers(tmp_path: Path) -> None:
     wrong = answers(OFF)
     made = Bench(tmp_path, CONTRACT + "[targets.litert]\n", targets={"litert": wrong})

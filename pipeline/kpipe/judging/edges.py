@@ -56,6 +56,10 @@ IN_FLOORS = Tolerance(rtol=0.0, atol=1.0, source="", unit="floor")
 IN_SPACINGS = Tolerance(rtol=0.0, atol=2.0**-23, source="")
 
 
+AS_MUCH = 0.25
+"""Repeats that differ by this share of what company moves are the same randomness: the largest of fewer draws."""
+
+
 @dataclass(frozen=True)
 class Station:
     """One target of a run: what it was, what it answered, what came of it."""
@@ -100,7 +104,7 @@ def name_edge(station: Station, stations: Sequence[Station], reference: Referenc
     if reference is not None and station.answers is not None and any(f.code in NUMBERS for f in errors):
         return _by_numbers(station, stations, reference)
     if any(f.code == "KP408" for f in errors):
-        return Edge("batch", "Inputs run one by one agree with the reference; in company they don't.")
+        return _in_company(station)
     return _told(told[0], errors) if told else None
 
 
@@ -113,9 +117,19 @@ def _by_numbers(station: Station, stations: Sequence[Station], reference: Refere
     if swap := exchanged(station.answers, reference.answers):
         return Edge("signature", swap)
     if not station.differs:
-        return Edge("batch", "Inputs run one by one agree with the reference; in company they don't.")
+        return _in_company(station)
     before = None if station.plan.provided else _before_it(station, stations)
     return before or _by_precision(station, stations) or _by_knobs(station) or _last(station, stations)
+
+
+def _in_company(station: Station) -> Edge:
+    """One by one it agrees and in company it doesn't: unless it moves about as much from call to call, that is the batch."""
+    largest = max((f.evidence.get("max_abs", 0.0) for f in station.findings if f.code in {"KP401", "KP408"}), default=0.0)
+    result = station.answers.result if station.answers is not None else None
+    if result is not None and result.repeats_equal is False and result.repeat_difference >= AS_MUCH * largest:
+        cause = f"Asked again, it answers the same input otherwise, by up to {result.repeat_difference:.3g}: about as much as in company."
+        return Edge("runtime", cause)
+    return Edge("batch", "Inputs run one by one agree with the reference; in company they don't.")
 
 
 def _by_knobs(station: Station) -> Edge | None:
