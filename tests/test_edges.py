@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.codes import CODES
+from kpipe.evidence import Ending
 from kpipe.findings import Severity
 from kpipe.judging.claims import excludes, flip_rate_upper, predicted_flip_rate
 from kpipe.judging.edges import BORDER_OF, FIRST, NUMBERS
 from kpipe.report.reach_plot import reach_plot
 from kpipe_stages.protocol import Observation, Signature, TensorSpec
 
-from .sample_run import CONTRACT, SCORES, SIGNATURE, Answers, Bench, answers, row, run_result
+from .sample_run import CONTRACT, SCORES, SIGNATURE, Answers, Bench, answers, failure, row, run_result, stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,6 +121,14 @@ def test_a_finding_that_names_its_border_comes_before_numbers(tmp_path: Path) ->
     made = Bench(tmp_path, CONTRACT + "[targets.litert]\n", targets={"litert": wrong})
     made.problems = {"litert": (Observation("KP211", "altered", "", "litert"),)}
     assert edge(made.judge(), "litert").name == "export"
+
+
+@pytest.mark.parametrize(("name", "border"), [("tensorflow", "backend"), ("litert", "runtime")])
+def test_what_a_runtime_cannot_run_is_the_backend_s_where_there_is_no_file_in_between(tmp_path: Path, name: str, border: str) -> None:
+    made = Bench(tmp_path, CONTRACT + f"[targets.{name}]\n", targets={name: None})
+    made.replaced = {f"run.{name}": stage(f"run.{name}", failure("run"), Ending.FAILED)}
+    found = edge(made.judge(), name)
+    assert (found.name, found.sentence.startswith("KP311 names it")) == (border, True)
 
 
 # ---------------------------------------------------------------- exchanged

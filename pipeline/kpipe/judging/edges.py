@@ -13,7 +13,7 @@ is said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kpipe.evidence import TargetPlan
@@ -72,7 +72,7 @@ class Station:
     @property
     def differs(self) -> bool:
         """Whether its numbers or decisions leave the reference when inputs are run one by one."""
-        return any(f.code in NUMBERS and (f.code == "KP404" or ALONE in f.evidence.get("modes", (ALONE,))) for f in self.findings)
+        return any(f.code in NUMBERS and ALONE in f.evidence.get("modes", (ALONE,)) for f in self.findings)
 
     @property
     def plain(self) -> bool:
@@ -90,7 +90,7 @@ def run_edge(findings: Sequence[Finding]) -> Edge | None:
     """The first border at which the run itself broke, before or beside its targets; None where nothing did."""
     errors = [f for f in findings if f.severity == "error" and f.target in {"", "reference"} and edge_of(f)]
     borders = sorted({edge_of(f) for f in errors}, key=FIRST.index)
-    return _told(borders[0], errors) if borders else None
+    return _without_a_file(_told(borders[0], errors)) if borders else None
 
 
 def name_edge(station: Station, stations: Sequence[Station], reference: Reference | None) -> Edge | None:
@@ -105,7 +105,13 @@ def name_edge(station: Station, stations: Sequence[Station], reference: Referenc
         return _by_numbers(station, stations, reference)
     if any(f.code == "KP408" for f in errors):
         return _in_company(station)
-    return _told(told[0], errors) if told else None
+    edge = _told(told[0], errors) if told else None
+    return _without_a_file(edge) if edge and RUNTIMES[station.plan.runtime].artifact == "keras" else edge
+
+
+def _without_a_file(edge: Edge) -> Edge:
+    """Of Keras itself: no artifact lies in between, so what runs it is the backend."""
+    return replace(edge, name="backend") if edge.name == "runtime" else edge
 
 
 def _told(border: str, errors: Sequence[Finding]) -> Edge:
