@@ -603,6 +603,48 @@ _ROWS = (
         "kpipe diagnose could not give the outputs of the model's layers, or take one layer out.",
         "Build the model as a functional one, or diagnose the suspected layer as a model of its own.",
     ),
+    Code(
+        "KP701",
+        W,
+        "Waiver expired",
+        "The last day of a waiver is over, so it covers nothing any more.",
+        "Mend what it was about, or look at it again and write a new waiver.",
+    ),
+    Code(
+        "KP702",
+        W,
+        "Waiver unused",
+        "The run has no finding that the waiver speaks of.",
+        "Take the waiver out of the file.",
+    ),
+    Code(
+        "KP703",
+        W,
+        "Waiver does not cover",
+        "The run has the finding that a waiver speaks of, with another artifact or with a value outside of what it allows.",
+        "Look at the finding anew; a waiver holds for the artifact and the values that somebody looked at.",
+    ),
+    Code(
+        "KP710",
+        E,
+        "Bundle altered",
+        "A file of a sign-off bundle is not what was sealed: altered, missing, added, or a link.",
+        "Don't use the bundle; restore it from a backup, and find out who wrote to it.",
+    ),
+    Code(
+        "KP711",
+        E,
+        "Signature does not verify",
+        "The signature of a bundle is not of these files by this key, or is missing.",
+        "Don't use the bundle; ask whoever signed it.",
+    ),
+    Code(
+        "KP712",
+        E,
+        "Approvals log broken",
+        "The entries of a store's log don't follow from one another, or what is current contradicts them.",
+        "Don't use the store until it is known who wrote to it; restore log and pointers from a backup.",
+    ),
 )
 
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}

@@ -35,12 +35,37 @@ class ContractError(KpipeError):
         super().__init__(f"{source} can't be used:\n" + "\n".join(f"  - {p}" for p in problems))
 
 
+class WaiverError(KpipeError):
+    """The waivers can't be used. ``problems`` lists every one."""
+
+    def __init__(self, source: str, problems: list[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"{source} can't be used:\n" + "\n".join(f"  - {p}" for p in problems))
+
+
 class GoldenError(KpipeError):
     """The golden set can't be used at all (no set, an empty one, no manifest)."""
 
 
 class RunFolderError(KpipeError):
     """A run folder can't be written, or holds something else."""
+
+
+class SignoffError(KpipeError):
+    """A run that can't be signed off. ``problems`` lists every reason."""
+
+    def __init__(self, what: str, problems: list[str], exit_code: Exit = Exit.USAGE) -> None:
+        self.problems = tuple(problems)
+        self.exit_code = exit_code
+        super().__init__(f"{what} can't be signed off; nothing was sealed:\n" + "\n".join(f"  - {p}" for p in problems))
+
+
+class BundleError(KpipeError):
+    """A bundle can't be read: it is no bundle, of another version, or altered where it says what it holds."""
+
+
+class StoreError(KpipeError):
+    """A store can't be read or written."""
 
 
 def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:

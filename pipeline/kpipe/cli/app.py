@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from kpipe.cli import signoff_app
 from kpipe.cli.golden_app import golden as golden_group
 from kpipe.errors import UsageError
 
@@ -46,6 +47,7 @@ ContractOption = Annotated[
     Path | None, typer.Option("--contract", help="The contract; else kpipe.toml beside the model; else everything is inferred.")
 ]
 CustomObjects = Annotated[list[Path] | None, typer.Option("--custom-objects", help="A Python file that registers custom layers. May be repeated.")]
+WaiversOption = Annotated[Path | None, typer.Option("--waivers", help="Findings that somebody answers for; else waivers.toml beside the contract.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -78,13 +80,14 @@ def validate(  # noqa: PLR0917 - each is an option of the command
         str | None,
         typer.Option("--profile", help="default, or signoff: five repeats, more batch sizes, every position of a batch; else the contract's."),
     ] = None,
+    waivers: WaiversOption = None,
     as_json: Json = False,
 ) -> int:
     """Answer whether the model may ship: inspect, reload, export, run, compare, measure, judge."""
     from kpipe.cli.validate import run_validate
     from kpipe.running.request import Request
 
-    request = Request(model, contract, golden, tuple(target or ()), tuple(custom_objects or ()), out, jobs, resume, profile=profile)
+    request = Request(model, contract, golden, tuple(target or ()), tuple(custom_objects or ()), out, jobs, resume, profile=profile, waivers=waivers)
     return run_validate(request, as_json=as_json)
 
 
@@ -111,11 +114,11 @@ def init(
 
 
 @app.command()
-def judge(run: RunArgument, contract: ContractOption = None, as_json: Json = False) -> int:
+def judge(run: RunArgument, contract: ContractOption = None, waivers: WaiversOption = None, as_json: Json = False) -> int:
     """Judge a run's saved outputs again, by another contract; nothing is run."""
     from kpipe.cli.validate import run_judge
 
-    return run_judge(run, contract, as_json=as_json)
+    return run_judge(run, contract, waivers, as_json=as_json)
 
 
 @app.command()
@@ -171,6 +174,7 @@ def doctor(as_json: Json = False) -> int:
 
 
 app.add_typer(golden_group)
+signoff_app.add_to(app)
 
 
 @app.command()
