@@ -143,6 +143,13 @@ _ROWS = (
         "Save the model again, so that the file holds what the model uses.",
     ),
     Code("KP018", E, "Recipe failed", "A training recipe is missing a part, or raised an exception.", "Fix the recipe where the message says."),
+    Code(
+        "KP019",
+        E,
+        "Checkpoint refused",
+        "A checkpoint of a training can't be written, is damaged, or is of another training than the one that is to go on from it.",
+        "Do what the message says; checkpoints that are whole are left as they are.",
+    ),
     Code("KP101", E, "Golden file missing", "The manifest names a raw file that is not there.", "Restore the file, or remove the entry on purpose."),
     Code(
         "KP102",

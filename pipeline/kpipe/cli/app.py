@@ -147,11 +147,30 @@ def train(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")] = 0,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Epochs; else the recipe's.")] = None,
     backend: Annotated[str, typer.Option("--backend", help="Keras backend.")] = "jax",
+    checkpoint_every: Annotated[
+        str,
+        typer.Option("--checkpoint-every", help="auto (costs about 1 % of the time), '500 steps', '2 epochs', or off."),
+    ] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in OUT.checkpoints.")] = False,
 ) -> int:
-    """Train a recipe in a process of its own and save the .keras file with its record beside it."""
+    """Train a recipe in a process of its own and save the .keras file with its record beside it.
+
+    Until the model is saved, checkpoints lie in OUT.checkpoints: 'kpipe checkpoint OUT' prints what one preserves.
+    """
     from kpipe.cli.train import run_train
 
-    return run_train(recipe, out, seed=seed, epochs=epochs, backend=backend)
+    return run_train(recipe, out, seed=seed, epochs=epochs, backend=backend, checkpoint_every=checkpoint_every, resume=resume)
+
+
+@app.command()
+def checkpoint(
+    model: Annotated[Path, typer.Argument(help="The .keras file that the training makes, or a checkpoint's folder.", show_default=False)],
+    as_json: Json = False,
+) -> int:
+    """Print where an unfinished training stands and what its newest checkpoint preserves."""
+    from kpipe.cli.checkpoint import run_checkpoint
+
+    return run_checkpoint(model, as_json=as_json)
 
 
 @app.command()
