@@ -43,6 +43,23 @@ class RunFolderError(KpipeError):
     """A run folder can't be written, or holds something else."""
 
 
+class SignoffError(KpipeError):
+    """A run that can't be signed off. ``problems`` lists every reason."""
+
+    def __init__(self, what: str, problems: list[str], exit_code: Exit = Exit.USAGE) -> None:
+        self.problems = tuple(problems)
+        self.exit_code = exit_code
+        super().__init__(f"{what} can't be signed off; nothing was sealed:\n" + "\n".join(f"  - {p}" for p in problems))
+
+
+class BundleError(KpipeError):
+    """A bundle can't be read: it is no bundle, of another version, or altered where it says what it holds."""
+
+
+class StoreError(KpipeError):
+    """A store can't be read or written."""
+
+
 def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
     """`` (did you mean 'x'?)`` for a near miss, else the empty string."""
     import difflib

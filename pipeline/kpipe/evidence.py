@@ -86,6 +86,20 @@ class TargetEvidence:
 
 
 @dataclass(frozen=True)
+class Installed:
+    """What one interpreter held when it worked."""
+
+    python: str
+    """Version."""
+    requirements: tuple[str, ...]
+    """``name==version`` of every distribution that came from an index, sorted."""
+    local: tuple[str, ...] = ()
+    """The same of those that were installed from a folder, a file or a repository: no index has them."""
+    problem: str = ""
+    """Why nothing is known of it."""
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The whole of a run."""
 
@@ -120,3 +134,9 @@ class Evidence:
     """Rule name to its files, absolute path to SHA-256: of the rules that are the user's own code."""
     profile: str = "default"
     """What was asked of every target: a name of `kpipe.profiles.PROFILES`."""
+    installed: dict[str, Installed] = field(default_factory=dict)
+    """Interpreter to what it held, for every one that a worker ran in; only in the sign-off profile."""
+    custom_objects: dict[str, str] = field(default_factory=dict)
+    """Files that register custom objects, absolute path to SHA-256."""
+    worker_settings: dict[str, str] = field(default_factory=dict)
+    """Environment variables that every worker was started with, without paths; only in the sign-off profile."""

@@ -76,6 +76,12 @@ def worker_environment(home: Path, *, backend: str | None, threads: int, cache: 
     return environment
 
 
+def worker_settings() -> dict[str, str]:
+    """What every worker is told by its environment, without the paths of one run and what is the caller's own."""
+    told = worker_environment(Path(), backend=None, threads=0, cache=Path())
+    return {name: value for name, value in told.items() if name not in {*INHERITED, "HOME", "TMPDIR", "KERAS_HOME", "XDG_CACHE_HOME"}}
+
+
 def make_home(folder: Path) -> Path:
     """A private HOME: OpenVINO's telemetry is off, Keras finds no configuration, and what frameworks leave in TMPDIR lies in it."""
     for name in ("keras", "intel", "tmp"):

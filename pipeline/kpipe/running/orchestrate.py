@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.contract import Contract, TargetTable, check_names
 from kpipe.errors import KpipeError
-from kpipe.evidence import EVIDENCE_VERSION, Ending, Evidence, TargetEvidence, TargetPlan
+from kpipe.evidence import EVIDENCE_VERSION, Ending, Evidence, Installed, TargetEvidence, TargetPlan
 from kpipe.golden import NO_GOLDEN_SET, GoldenSet, array_golden_set, sha256_of
 from kpipe.infer import decision_specs
 from kpipe.preparation import prepared
+from kpipe.profiles import SIGNOFF
 from kpipe.running import jobs, system
 from kpipe.running.artifacts import Artifacts
 from kpipe.running.checks import check_prepared, nonfinite
 from kpipe.running.deciding import decide_job
-from kpipe.running.launch import Launcher, Order, WorkerProcess, make_home, wants_timing
+from kpipe.running.launch import Launcher, Order, WorkerProcess, make_home, wants_timing, worker_settings
 from kpipe.running.own_inputs import fingerprint, prepare_own
 from kpipe.running.plan import input_specs, plan_reference, plan_targets
 from kpipe.running.request import Resolved
@@ -283,6 +284,7 @@ class Validation:
 
     def evidence(self, environment: Any) -> Evidence:
         """All that is known now."""
+        signed = self.resolved.profile is SIGNOFF
         return Evidence(
             version=EVIDENCE_VERSION,
             run_id=self.shop.folder.path.name,
@@ -308,7 +310,14 @@ class Validation:
             folder=str(self.shop.folder.path),
             decision_code=dict(self.resolved.decision_code),
             profile=self.resolved.profile.name,
+            installed=self._installed() if signed else {},
+            custom_objects={path: self.code[path] for path in self.resolved.trust.custom_objects},
+            worker_settings=worker_settings() if signed else {},
         )
+
+    def _installed(self) -> dict[str, Installed]:
+        """What every interpreter that worked holds: a bundle has to say what it takes to run it again."""
+        return {python: system.installed_in(python) for python in sorted({plan.python for plan in (self.reference, *self.plans)})}
 
 
 def _refuses(observations: tuple[Observation, ...]) -> bool:

@@ -11,6 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from kpipe.evidence import Installed
 from kpipe.record import Environment
 from kpipe.running.plan import Interpreter
 from kpipe_stages.catalog import RUNTIMES
@@ -18,6 +19,17 @@ from kpipe_stages.worker import cpu_features, cpu_model
 
 OWN = ("keras-kpipe", "numpy", "h5py", "pillow", "pydantic", "jinja2", "matplotlib", "rich", "typer")
 PROBE_LIMIT_S = 30.0
+
+_LISTING = """
+import importlib.metadata as m, json, re, sys
+index, local = set(), set()
+for d in m.distributions():
+    name = d.metadata["Name"]
+    if name:
+        line = re.sub(r"[-_.]+", "-", name).lower() + "==" + d.version
+        (local if d.read_text("direct_url.json") else index).add(line)
+print(json.dumps([sys.version.split()[0], sorted(index), sorted(local)]))
+"""
 
 _PROBE = "import importlib.metadata as m, json, sys; print(json.dumps([sys.version.split()[0], {n: m.version(n) for n in sys.argv[1:] if any(True for _ in m.distributions(name=n))}]))"
 
@@ -68,6 +80,16 @@ def foreign_interpreter(path: Path) -> Interpreter:
     if tuple(int(n) for n in version.split(".")[:2]) < (3, 11):
         return Interpreter(str(path), versions, f"it is Python {version}; workers need 3.11 or later")
     return Interpreter(str(path), versions)
+
+
+def installed_in(path: str) -> Installed:
+    """Ask an interpreter for every distribution that it holds: what a later run needs to be the same."""
+    try:
+        done = subprocess.run([path, "-I", "-c", _LISTING], capture_output=True, text=True, timeout=PROBE_LIMIT_S, check=True)
+        version, index, local = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return Installed("", (), problem=str(error))
+    return Installed(version, tuple(index), tuple(line for line in local if line not in index))
 
 
 def cores() -> int:
