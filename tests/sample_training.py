@@ -117,7 +117,11 @@ def content(model: Path) -> dict[str, Any]:
         for name in archive.namelist():
             if name == "model.weights.h5":
                 with h5py.File(BytesIO(archive.read(name))) as file:
-                    file.visititems(lambda key, node: found.update({key: (node.dtype.str, node.shape, node[()].tobytes())}) if isinstance(node, h5py.Dataset) else None)
+                    file.visititems(
+                        lambda key, node: (
+                            found.update({key: (node.dtype.str, node.shape, node[()].tobytes())}) if isinstance(node, h5py.Dataset) else None
+                        )
+                    )
             elif name == "metadata.json":
                 found[name] = {key: value for key, value in json.loads(archive.read(name)).items() if key != "date_saved"}
             else:  # objects that are met twice are numbered by their place in memory

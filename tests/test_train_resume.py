@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kpipe_stages.checkpointing.files import checkpoints, folder_of, newest
 from kpipe_stages.codec import decode, read_json
 from kpipe_stages.protocol import Cadence, TrainResult
+
 from .sample_training import BATCHES, BESIDE, RECIPE, STEPS, content, finish, kill_after, metrics, start, write_recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = pytest.mark.runtimes
 KILLS = 2
@@ -100,6 +102,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_bits(tmp_path: Path, recip
 DRIVER = """
 import json, os, resource, shutil, sys
 from pathlib import Path
+import keras
 from kpipe_stages import train
 from kpipe_stages.checkpointing import subject
 from kpipe_stages.codec import encode
@@ -127,6 +130,7 @@ class Stopping(Worker):
 def attempt(recipe, out, every=("steps", 4), resume=False, stop=None, backend="jax"):
     worker = Stopping("train", top, os.open(os.devnull, os.O_WRONLY))
     worker.left = stop
+    keras.backend.clear_session()  # names are numbered from the start, as in a process of its own
     params = TrainJob(str(recipe), str(out), 3, backend, None, Cadence(*every), resume)
     try:
         return encode(train.run(Job(1, "train", "t", str(top), encode(params)), worker))
@@ -187,7 +191,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 answers["full left"] = sorted(p.name for p in Path(f"{top}/full/model.keras.checkpoints").iterdir())
 answers["full after"] = attempt(top / "recipe", top / "full" / "model.keras", resume=True)
 
-for name in ("generator", "own fit", "growing", "hidden"):
+for name in ("generator", "own fit", "hidden"):
     answers[name] = attempt(top / name, top / name / "model.keras", every=("auto", 0))
     answers[name + " asked"] = attempt(top / name, top / name / "asked.keras", every=("epochs", 1))
 answers["unsaved"] = attempt(top / "unsaved", top / "unsaved" / "model.keras")
@@ -226,18 +230,22 @@ build_model_0, build_model = build_model, build
 """
 
 GROWING = """
+import tensorflow as tf
+
 class Growing(keras.Model):
-    def train_step(self, *args, **kwargs):
-        if not hasattr(self, "extra"):
-            self.extra = self.add_weight(shape=(), name="late", trainable=False)
-        return super().train_step(*args, **kwargs)
+    def train_step(self, data):
+        told = super().train_step(data)
+        self.other.apply([tf.zeros_like(v) for v in self.trainable_variables], self.trainable_variables)
+        return told
 
 def build():
     inner = build_model_0()
     model = Growing(inner.inputs, inner.outputs)
-    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+    model.other = keras.optimizers.SGD(0.1, momentum=0.9)
+    model.compile("sgd", "sparse_categorical_crossentropy")
     return model
 
+EPOCHS = 1
 build_model_0, build_model = build_model, build
 """
 
@@ -272,7 +280,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     write_recipe(top / "recipe 2", RECIPE.replace("Dropout(0.4", "Dropout(0.5"))
     write_recipe(top / "recipe 3", beside=BESIDE.replace("stddev=0.05", "stddev=0.06"))
     write_recipe(top / "recipe 4", RECIPE.replace("default_rng(5)", "default_rng(6)"))
-    for name, more in (("generator", GENERATOR), ("own fit", OWN_FIT), ("growing", GROWING), ("hidden", HIDDEN), ("unsaved", UNSAVED)):
+    for name, more in (("generator", GENERATOR), ("own fit", OWN_FIT), ("hidden", HIDDEN), ("unsaved", UNSAVED)):
         write_recipe(top / name, RECIPE + more)
     cache = {"JAX_COMPILATION_CACHE_DIR": str(top / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     environment = {**os.environ, "KERAS_BACKEND": "jax", "KERAS_HOME": str(top / "home"), **cache}
@@ -284,7 +292,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_two_checkpoints_are_kept(answers: dict[str, Any]) -> None:
     assert answers["stopped"] == "stopped"
-    assert answers["stopped left"] == ["000000000012", "000000000016"]
+    assert [name for name in answers["stopped left"] if name != ".lock"] == ["000000000012", "000000000016"]
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(answers: dict[str, Any], uninterrupted: Path) -> None:
@@ -293,11 +301,14 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(answers: 
     assert (at["epoch"], at["batch"]) == (0, 12)
     (line,) = at["damaged"]
     assert line.startswith("000000000016: state.npz has SHA-256")
-    assert unnumbered(content(answers["top"] / "damaged state" / "model.keras")) == unnumbered(content(uninterrupted))
+    assert content(answers["top"] / "damaged state" / "model.keras") == content(uninterrupted)
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a bit of the record": (lambda place: (place / "checkpoint.json").write_text((place / "checkpoint.json").read_text().replace("3", "4", 1)), "checkpoint.json has"),
+    "a bit of the record": (
+        lambda place: (place / "checkpoint.json").write_text((place / "checkpoint.json").read_text().replace("3", "4", 1)),
+        "checkpoint.json has",
+    ),
     "cut short": (lambda place: (place / "state.npz").write_bytes((place / "state.npz").read_bytes()[:-1]), "state.npz has SHA-256"),
     "empty": (lambda place: (place / "state.npz").write_bytes(b""), "state.npz has SHA-256"),
     "no sums": (lambda place: (place / "SHA256SUMS").unlink(), "No such file"),
@@ -344,7 +355,7 @@ def test_what_cannot_be_gone_on_from_is_refused(answers: dict[str, Any], case: s
 def test_another_processor_is_said_and_goes_on(answers: dict[str, Any], uninterrupted: Path) -> None:
     assert any("processor changed from" in note and note.endswith("to another processor") for note in answers["another processor"]["notes"])
     assert answers["another processor"]["resumed"][0]["notes"] == answers["another processor"]["notes"]
-    assert unnumbered(content(answers["top"] / "another processor" / "model.keras")) == unnumbered(content(uninterrupted))
+    assert content(answers["top"] / "another processor" / "model.keras") == content(uninterrupted)
 
 
 def test_a_full_disk_is_an_error_and_what_was_kept_is_whole(answers: dict[str, Any], uninterrupted: Path) -> None:
@@ -355,7 +366,7 @@ def test_a_full_disk_is_an_error_and_what_was_kept_is_whole(answers: dict[str, A
     assert "Make room" in remedy
     assert [name for name in answers["full left"] if name != ".lock"] == ["000000000012", "000000000016"]
     assert answers["full after"]["resumed"][0]["damaged"] == []
-    assert unnumbered(content(answers["top"] / "full" / "model.keras")) == unnumbered(content(uninterrupted))
+    assert content(answers["top"] / "full" / "model.keras") == content(uninterrupted)
 
 
 @pytest.mark.parametrize(
@@ -363,7 +374,6 @@ def test_a_full_disk_is_an_error_and_what_was_kept_is_whole(answers: dict[str, A
     [
         ("generator", "Some, whose order isn't known"),
         ("own fit", "Own has a fit() of its own"),
-        ("growing", "the model makes variables while it trains"),
     ],
 )
 def test_a_training_that_cannot_be_entered_says_so(answers: dict[str, Any], case: str, said: str) -> None:
@@ -393,31 +403,33 @@ ON_TENSORFLOW = """
 answers["whole"] = attempt(top / "recipe", top / "whole.keras", every=("off", 0), backend="tensorflow")
 answers["stopped"] = attempt(top / "recipe", top / "model.keras", every=("steps", 3), stop=20, backend="tensorflow")
 answers["resumed"] = attempt(top / "recipe", top / "model.keras", every=("auto", 0), resume=True, backend="tensorflow")
+answers["growing"] = attempt(top / "growing", top / "growing.keras", every=("auto", 0), backend="tensorflow")
+answers["growing asked"] = attempt(top / "growing", top / "asked.keras", backend="tensorflow")
+answers["growing off"] = attempt(top / "growing", top / "off.keras", every=("off", 0), backend="tensorflow")
 print(json.dumps(answers))
 """
 
 
 def test_on_tensorflow_too(tmp_path: Path) -> None:
     write_recipe(tmp_path / "recipe")
+    write_recipe(tmp_path / "growing", RECIPE + GROWING)
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "KERAS_HOME": str(tmp_path / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"}
     driver = DRIVER.split('answers["stopped"] =', maxsplit=1)[0] + ON_TENSORFLOW
     done = subprocess.run([sys.executable, "-P", "-c", driver, str(tmp_path)], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout.splitlines()[-1])
     assert answers["stopped"] == "stopped"
-    assert [(at["epoch"], at["batch"]) for at in answers["resumed"]["resumed"]] == [(1, 6)]
+    assert [(at["epoch"], at["batch"]) for at in answers["resumed"]["resumed"]] == [(1, 5)]
     assert answers["resumed"]["notes"] == []
     whole, out = tmp_path / "whole.keras", tmp_path / "model.keras"
-    assert unnumbered(content(out)) == unnumbered(content(whole))
+    assert content(out) == content(whole)
     assert metrics(out) == metrics(whole)
+    assert "the model makes variables while it trains (" in answers["growing"]["no_checkpoints"]
+    assert answers["growing asked"][0] == "KP019"
+    assert content(tmp_path / "growing.keras") == content(tmp_path / "off.keras")
 
 
-def unnumbered(found: dict[str, Any]) -> dict[str, Any]:
-    """Keras numbers the models of a process: functional, functional_1."""
-    return {key: re.sub(r"functional_\d+", "functional", value) if isinstance(value, str) else value for key, value in found.items()}
-
-
-def test_the_copy_of_a_checkpoint_is_checked_by_sha256sum(tmp_path: Path, answers: dict[str, Any]) -> None:
+def test_the_copy_of_a_checkpoint_is_checked_by_sha256sum(answers: dict[str, Any]) -> None:
     if shutil.which("sha256sum") is None:
         pytest.skip("no sha256sum here")
     place = answers["top"] / "both damaged" / "model.keras.checkpoints" / "000000000016"

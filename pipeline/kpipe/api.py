@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe import signals
+from kpipe.comparing.baseline import held_to_baseline, note_baseline
+from kpipe.comparing.compare import compare as compare_subjects
+from kpipe.comparing.subject import open_subject
 from kpipe.contract import LoadedContract, check_names, load_contract, parse_contract
 from kpipe.errors import Exit, KpipeError, RunFolderError
 from kpipe.judging.again import adapt
@@ -28,6 +31,7 @@ from kpipe_stages.digest import digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from kpipe.comparison import Comparison
     from kpipe.evidence import Evidence
 
 
@@ -74,6 +78,7 @@ def validate(
     jobs: int | None = None,
     resume: bool = False,
     profile: str | None = None,
+    baseline: str | os.PathLike[str] | None = None,
     on_event: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> Run:
     """May this model ship to these runtimes?
@@ -88,6 +93,7 @@ def validate(
         jobs: workers at a time; else as many as there are cores.
         resume: continue the run in ``out``.
         profile: ``default`` or ``signoff``; else the contract's.
+        baseline: a run or a bundle of an earlier model, to hold this one against by the contract's ``[compare]``.
         on_event: called with a stage's name and its event while the run goes on.
 
     Returns:
@@ -109,9 +115,12 @@ def validate(
         profile=profile,
     )
     resolved = resolve(request)
+    earlier = open_subject(Path(baseline)) if baseline is not None else None
     folder = open_run_folder(request.out or new_run_path(request.model), _order(resolved), resume=resume)
     with held(folder), _resumable(folder):
         folder.write_text("contract.toml", resolved.loaded.text)
+        if earlier is not None:
+            note_baseline(folder.path, earlier)
         try:
             evidence = signals.run(collect(resolved, folder, on_event or (lambda *_: None)))
         except KpipeError:
@@ -123,7 +132,7 @@ def validate(
         if differing := [target.name for target in record.targets if target.edge and target.edge.name in TUNABLE]:
             save_evidence(folder, signals.run(turn_knobs(resolved, folder, evidence, differing, on_event or (lambda *_: None))))
             return conclude(folder, resolved.loaded)
-        return _write(folder, record)
+        return _write(folder, held_to_baseline(folder.path, resolved.loaded, evidence, record))
 
 
 @contextmanager
@@ -165,7 +174,8 @@ def _listed(versions: Mapping[str, str]) -> str:
 
 def conclude(folder: RunFolder, loaded: LoadedContract) -> Run:
     """Judge what a run left behind and write its record and reports."""
-    return _write(folder, judge_run(folder.path, loaded, load_evidence(folder.path)))
+    evidence = load_evidence(folder.path)
+    return _write(folder, held_to_baseline(folder.path, loaded, evidence, judge_run(folder.path, loaded, evidence)))
 
 
 def _write(folder: RunFolder, record: RunRecord) -> Run:
@@ -193,7 +203,8 @@ def judge(run: str | os.PathLike[str], contract: str | os.PathLike[str] | None =
         if (signature := model_signature({stage.name: stage for stage in evidence.stages})) is not None:
             check_names(loaded.contract, signature, loaded.source)
         code = evidence.decision_code if contract is None else known_code(loaded)
-        record = judge_run(path, loaded, adapt(evidence, made_with, loaded, code))
+        adapted = adapt(evidence, made_with, loaded, code)
+        record = held_to_baseline(path, loaded, adapted, judge_run(path, loaded, adapted))
     except CodecError as error:
         raise RunFolderError(f"{path}: a stage's answer can't be read by this kpipe: {error}. Judge it with the kpipe that made it.") from error
     if not write:
@@ -217,6 +228,30 @@ def _made_with(path: Path, evidence: Evidence) -> LoadedContract:
             f"{evidence.contract_sha256}. Restore it, and give another contract with --contract."
         )
     return loaded
+
+
+def compare(
+    before: str | os.PathLike[str],
+    now: str | os.PathLike[str],
+    *,
+    contract: str | os.PathLike[str] | None = None,
+    first: str | os.PathLike[str] | None = None,
+) -> Comparison:
+    """Hold a finished run or a bundle against an earlier one; nothing is run.
+
+    Args:
+        before: the earlier model's run or bundle.
+        now: the later one's.
+        contract: whose ``[compare]`` is the policy; else the later one's own.
+        first: the first approved model's run or bundle, for the drift since then.
+
+    Raises:
+        KpipeError: one of them can't be read, or was altered.
+    """
+    subjects = [open_subject(Path(path)) for path in (before, now)]
+    policy = load_contract(Path(contract)).contract if contract is not None else subjects[1].contract
+    ancestor = open_subject(Path(first)) if first is not None else None
+    return compare_subjects(subjects[0], subjects[1], policy.compare, policy.agreement.confidence, ancestor)
 
 
 def report(run: Run) -> Run:

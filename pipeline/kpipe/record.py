@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from kpipe.comparison import Comparison
 from kpipe.findings import Finding
 from kpipe_stages.protocol import Identity, Signature
 
@@ -469,3 +470,5 @@ class RunRecord:
     """Every decision rule in force."""
     profile: str = "default"
     """What was asked of every target: ``default`` or ``signoff``."""
+    baseline: Comparison | None = None
+    """Held against an earlier model, where ``--baseline`` named one."""

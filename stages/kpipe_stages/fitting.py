@@ -10,13 +10,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kpipe_stages.checkpointing.keeper import Keeper
 from kpipe_stages.checkpointing.state import State, capture, restore
 from kpipe_stages.protocol import Epoch
+from kpipe_stages.recipe import Recipe
+from kpipe_stages.worker import Worker
 
 if TYPE_CHECKING:
-    from kpipe_stages.checkpointing.keeper import Keeper
-    from kpipe_stages.recipe import Recipe
-    from kpipe_stages.worker import Worker
+    from collections.abc import Mapping
 
 
 @dataclass
@@ -40,11 +41,13 @@ class Fit:
     clock: Clock
     worker: Worker
     keeper: Keeper | None = None
-    """None where the data's order can't be known: no checkpoints."""
+    """None where there are no checkpoints."""
     state: State | None = None
     """Where to begin; None for the model as it is."""
     epoch: int = 0
     batch: int = 0
+    _first: int = 0
+    """Batches of the epoch that were done before this fit."""
 
     def plain(self, x: Any, y: Any) -> None:
         """Train on data that only Keras can order."""
@@ -65,49 +68,65 @@ class Fit:
     def _others(self) -> dict[str, Any]:
         return {"validation_data": self.validation, "validation_batch_size": self.recipe.batch_size, "verbose": 0}
 
+    def restore(self, model: Any) -> None:
+        """Put the state in place that was waiting to be."""
+        self._first = self.batch
+        if self.state is None:
+            return
+        restore(model, self.state)
+        self.state = None
+        if not self.batch:  # at an epoch's end its metrics were still there; the next one begins without
+            model.reset_metrics()
+
+    def stepped(self, batch: int, steps: int) -> None:
+        """Note a batch: the ``batch``-th of this fit's epoch, from 0; ``steps`` an epoch, 0 for unknown."""
+        self.clock.compile_s = self.clock.compile_s or time.perf_counter() - self.clock.started
+        self.batch = self._first + batch + 1
+        self.worker.progress(f"epoch {self.epoch + 1}/{self.epochs}", self.batch, steps)
+
+    def ended(self, epoch: int, logs: Mapping[str, Any], model: Any) -> None:
+        """Note the end of an epoch; what comes after one that was entered in the middle begins from here."""
+        metrics = {name: float(value) for name, value in logs.items()}
+        self.clock.epochs.append(Epoch(epoch + 1, metrics, time.perf_counter() - self.clock.epoch_started))
+        self.clock.epoch_started = 0.0
+        if self._first:
+            self.state = capture(model)
+        self.epoch, self.batch, self._first = epoch + 1, 0, 0
+
+    def due(self) -> bool:
+        """Whether a checkpoint is, here."""
+        return self.keeper is not None and self.keeper.due(self.epoch, self.batch)
+
+    def keep(self, model: Any) -> None:
+        """Have one written."""
+        assert self.keeper is not None, "asked for where there are checkpoints"  # noqa: S101 - narrows the type
+        running = time.perf_counter() - self.clock.epoch_started if self.batch else 0.0
+        self.keeper.keep(model, self.epoch, self.batch, self.clock.epochs, running)
+
 
 def _watcher(fit: Fit, data: Any = None) -> Any:
     """A Keras callback that puts the state in place, keeps the clock, reports progress and has checkpoints written."""
     import keras
 
-    clock, keeper = fit.clock, fit.keeper
-
     class Watcher(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
         def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002  # Keras names it
             if fit.epoch == fit.epochs:  # every epoch is done: only the end of the training is left
-                self._restore()
+                fit.restore(self.model)
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002  # as above
-            self._restore()  # after Keras has reset the metrics, before it takes the variables
-            clock.epoch_started += time.perf_counter()
+            fit.restore(self.model)  # after Keras has reset the metrics, before it takes the variables
+            fit.clock.epoch_started += time.perf_counter()
             if data is not None and not fit.batch:
                 data.enter(epoch, 0)
 
-        def _restore(self) -> None:
-            if fit.state is not None:
-                restore(self.model, fit.state)
-                fit.state = None
-                if not fit.batch:  # at an epoch's end its metrics were still there; the next one begins without
-                    self.model.reset_metrics()
-            self.base = fit.batch
-
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  # as above
-            clock.compile_s = clock.compile_s or time.perf_counter() - clock.started
-            fit.batch = self.base + batch + 1
-            total = data.all if data is not None else self.params.get("steps") or 0
-            fit.worker.progress(f"epoch {fit.epoch + 1}/{fit.epochs}", fit.batch, total)
-            if keeper is not None and keeper.due(fit.epoch, fit.batch):
-                keeper.keep(self.model, fit.epoch, fit.batch, clock.epochs, time.perf_counter() - clock.epoch_started)
+            fit.stepped(batch, data.all if data is not None else self.params.get("steps") or 0)
+            if fit.due():  # `self.model` brings the variables up to date, which costs: only where they are wanted
+                fit.keep(self.model)
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            metrics = {name: float(value) for name, value in (logs or {}).items()}
-            clock.epochs.append(Epoch(epoch + 1, metrics, time.perf_counter() - clock.epoch_started))
-            clock.epoch_started = 0.0
-            within = self.base > 0
-            fit.epoch, fit.batch, self.base = epoch + 1, 0, 0
-            if within:
-                fit.state = capture(self.model)
-            if keeper is not None and keeper.due(fit.epoch, 0):
-                keeper.keep(self.model, fit.epoch, 0, clock.epochs, 0.0)
+            fit.ended(epoch, logs or {}, self.model)
+            if fit.due():
+                fit.keep(self.model)
 
     return Watcher()

@@ -105,14 +105,16 @@ def _footing(
             floatx = keras.config.floatx()
             x, y = (as_arrays(part, floatx) for part in data)
             held_out = {f"validation {name}": array for name, array in leaves(tuple(as_arrays(part, floatx) for part in validation), "").items()}
-            return worker.timed(
-                "replay", lambda: recipe.call("the training", begin, params, recipe, model, (x, y), held_out, folder, epochs, worker)
-            )[0]
+            worker.enter("replay")
+            found: Footing = recipe.call("the training", begin, params, recipe, model, (x, y), held_out, folder, epochs, worker)
+            return found
         except NotArraysError as error:
             none = f"load_data() gives {error}"
     if params.resume or params.checkpoint.kind in {"steps", "epochs"}:
         cause = f"{recipe.file}: this training can't be resumed: {none}"
-        raise StageError(Observation(files.CODE, cause, "Return arrays of numbers from load_data(), or train without --checkpoint-every and --resume."))
+        raise StageError(
+            Observation(files.CODE, cause, "Return arrays of numbers from load_data(), or train without --checkpoint-every and --resume.")
+        )
     return Footing(model, none=none)
 
 

@@ -78,13 +78,18 @@ def validate(  # noqa: PLR0917 - each is an option of the command
         str | None,
         typer.Option("--profile", help="default, or signoff: five repeats, more batch sizes, every position of a batch; else the contract's."),
     ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", help="A run or bundle of an earlier model, to hold this one against by the contract's [compare].")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Answer whether the model may ship: inspect, reload, export, run, compare, measure, judge."""
     from kpipe.cli.validate import run_validate
     from kpipe.running.request import Request
 
-    request = Request(model, contract, golden, tuple(target or ()), tuple(custom_objects or ()), out, jobs, resume, profile=profile)
+    request = Request(
+        model, contract, golden, tuple(target or ()), tuple(custom_objects or ()), out, jobs, resume, profile=profile, baseline=baseline
+    )
     return run_validate(request, as_json=as_json)
 
 
@@ -124,6 +129,21 @@ def report(run: RunArgument, as_json: Json = False) -> int:
     from kpipe.cli.validate import run_report
 
     return run_report(run, as_json=as_json)
+
+
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(help="The earlier model's run or bundle.", show_default=False)],
+    now: Annotated[Path, typer.Argument(help="The later model's run or bundle.", show_default=False)],
+    contract: Annotated[Path | None, typer.Option("--contract", help="The contract whose [compare] is the policy; else NOW's own.")] = None,
+    first: Annotated[Path | None, typer.Option("--first", help="The first approved model's run or bundle: how far the line has moved since.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Hold a model against an earlier one, from what two runs or bundles left behind; nothing is run."""
+    from kpipe.cli.compare import run_compare
+
+    return run_compare(before, now, contract, first, markdown=markdown, as_json=as_json)
 
 
 @app.command()

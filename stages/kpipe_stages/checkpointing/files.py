@@ -110,7 +110,7 @@ def write(folder: Path, steps: int, record: CheckpointRecord, arrays: Sequence[A
         _clear(folder)
         scratch.mkdir()
         state = io.BytesIO()
-        np.savez(state, **{f"a{i}": _bytes(array) for i, array in enumerate(arrays)})
+        np.savez(state, allow_pickle=False, **{f"a{i}": _bytes(array) for i, array in enumerate(arrays)})
         text = json.dumps(encode(record), ensure_ascii=True, allow_nan=False, indent=1) + "\n"
         for name, content in ((STATE, state.getbuffer()), (RECORD, text.encode())):
             _put(scratch / name, content)
@@ -222,7 +222,8 @@ def _dtype(name: str) -> np.dtype[Any]:
     except TypeError:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
 
 
 def _put(path: Path, content: bytes | memoryview) -> None:

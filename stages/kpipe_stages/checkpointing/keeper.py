@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from kpipe_stages.checkpointing.files import write
 from kpipe_stages.checkpointing.record import CHECKPOINT_VERSION, CheckpointRecord, Witness
 from kpipe_stages.checkpointing.state import capture
 from kpipe_stages.checkpointing.subject import table
 from kpipe_stages.protocol import Cadence, CheckpointCost, Epoch, Preserved, Resumption
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AUTO_SHARE = 0.01
 """``auto`` spends so much of the time on checkpoints."""
@@ -54,7 +52,7 @@ class Keeper:
     all_epochs: int
     resumed: tuple[Resumption, ...] = ()
     notes: tuple[str, ...] = ()
-    cost: CheckpointCost = CheckpointCost()
+    cost: CheckpointCost = field(default_factory=CheckpointCost)
     preserved: tuple[Preserved, ...] = ()
     _steps: int = 0
     _epoch: int = 0

@@ -32,7 +32,7 @@ def as_arrays(data: Any, floatx: str) -> Any:
     if isinstance(data, dict):
         return {name: as_arrays(part, floatx) for name, part in data.items()}
     if isinstance(data, list | tuple) and not (data and all(isinstance(value, int | float | bool) for value in data)):
-        return type(data)([as_arrays(part, floatx) for part in data])  # type: ignore[call-arg]  # a named tuple is no data
+        return type(data)([as_arrays(part, floatx) for part in data])
     if not hasattr(data, "__array__") and not isinstance(data, list | tuple):
         raise NotArraysError(f"a {type(data).__module__}.{type(data).__qualname__}, whose order isn't known")
     array = np.asarray(data)
@@ -54,7 +54,7 @@ def _mapped(data: Any, function: Callable[[Array], Array]) -> Any:
     if isinstance(data, dict):
         return {name: _mapped(part, function) for name, part in data.items()}
     if isinstance(data, list | tuple):
-        return type(data)([_mapped(part, function) for part in data])  # type: ignore[call-arg]  # as above
+        return type(data)([_mapped(part, function) for part in data])
     return function(data)
 
 

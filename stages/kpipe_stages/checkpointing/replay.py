@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kpipe_stages.checkpointing.record import Witness
-from kpipe_stages.checkpointing.state import State, StateError, capture, difference, restore
+from kpipe_stages.checkpointing.state import State, capture, difference, restore_random, variables
 
 STEPS = 2
 
@@ -36,36 +36,65 @@ def replay(model: Any, data: Any) -> Replay:
     import keras
 
     class Pass(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
-        def __init__(self, start: State | None) -> None:
+        after: State
+        loss = math.nan
+        first_s = 0.0
+
+        def __init__(self, beginning: Beginning) -> None:
             super().__init__()
-            self.start, self.after, self.loss, self.grew = start, None, math.nan, ""
-            self.begun, self.first_s = time.perf_counter(), 0.0
+            self.beginning, self.begun = beginning, time.perf_counter()
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  # Keras names it
             self.first_s = self.first_s or time.perf_counter() - self.begun
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002  # as above
-            if self.start is None:
-                self.start = capture(self.model)
-                return
-            try:
-                restore(self.model, self.start)
-            except StateError as error:
-                self.grew = str(error)
+            self.beginning.enter(self.model)
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002  # as above
             self.after = capture(self.model)
             self.loss = float((logs or {}).get("loss", math.nan))
 
     steps = min(STEPS, data.all)
-    passes: list[Any] = []
-    for start in (None, True):
+    beginning = Beginning()
+    passes = [Pass(beginning), Pass(beginning)]
+    for one in passes:
         data.enter(0, 0, steps)
-        passes.append(Pass(passes[0].start if start else None))
-        model.fit(data, epochs=1, callbacks=[passes[-1]], shuffle=False, verbose=0)
+        model.fit(data, epochs=1, callbacks=[one], shuffle=False, verbose=0)
     first, second = passes
-    differs = second.grew or difference(first.after, second.after)
-    return Replay(first.start, Witness(steps, first.start.sha256(), first.after.sha256(), first.loss, differs), second.grew, first.first_s)
+    start = beginning.state
+    if start is None:  # what called no callback was no fit
+        raise RuntimeError("Model.fit ran no epoch")
+    differs = beginning.grew or difference(first.after, second.after)
+    witness = Witness(steps, start.sha256(), first.after.sha256(), first.loss, differs)
+    return Replay(start, witness, beginning.grew, first.first_s)
+
+
+@dataclass
+class Beginning:
+    """The state before any step; what the first pass adds to it (metrics, on some backends) begins at zero."""
+
+    state: State | None = None
+    grew: str = ""
+    _known: tuple[Any, ...] = ()
+
+    def enter(self, model: Any) -> None:
+        """Note the state, or put it back."""
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        if self.state is None:
+            self._known = tuple(variable for _, variable in variables(model))
+            self.state = capture(model)
+            return
+        held = {id(variable) for variable in self._known}
+        new = [f"{variable.path} ({group})" for group, variable in variables(model) if id(variable) not in held and group != "metrics"]
+        for variable, array in zip(self._known, self.state.arrays, strict=True):
+            variable.assign(array)
+        if new:
+            self.grew = ", ".join(new[:3])
+            return
+        model.reset_metrics()
+        restore_random(self.state.random)
+        self.state = capture(model)
 
 
 def against(before: Witness, now: Witness) -> list[str]:

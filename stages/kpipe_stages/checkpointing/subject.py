@@ -44,7 +44,9 @@ def recipe_files(recipe: Recipe) -> dict[str, Path]:
     """The recipe and whatever Python files of its folder were imported, by their names in it."""
     folder = recipe.file.parent.resolve()
     files = {Path(file).resolve() for module in list(sys.modules.values()) if isinstance(file := getattr(module, "__file__", None), str)}
-    return {path.relative_to(folder).as_posix(): path for path in {recipe.file.resolve(), *files} if path.is_relative_to(folder) and path.suffix == ".py"}
+    return {
+        path.relative_to(folder).as_posix(): path for path in {recipe.file.resolve(), *files} if path.is_relative_to(folder) and path.suffix == ".py"
+    }
 
 
 def _spec(spec: InputSpec) -> Any:
@@ -92,12 +94,16 @@ def _short(value: str) -> str:
 def environment(backend: str, threads: int) -> dict[str, str]:
     """What the bits depend on besides: versions, processor, threads."""
     versions = {name: version for name in ("keras", backend, "jaxlib", "numpy") if (version := distribution_version(name))}
-    return {**versions, "Python": platform.python_version(), "processor": cpu_model(), "its features": " ".join(cpu_features()), "threads": str(threads)}
+    return {
+        **versions,
+        "Python": platform.python_version(),
+        "processor": cpu_model(),
+        "its features": " ".join(cpu_features()),
+        "threads": str(threads),
+    }
 
 
-def table(
-    rows: tuple[StoredArray, ...], model: Any, of: Mapping[str, str], position: str, witness: Witness, finished: int
-) -> tuple[Preserved, ...]:
+def table(rows: tuple[StoredArray, ...], model: Any, of: Mapping[str, str], position: str, witness: Witness, finished: int) -> tuple[Preserved, ...]:
     """What a checkpoint of this training preserves."""
     optimizers = [row for row in rows if row.group.startswith("optimizer")]
     seeds = [row for row in rows if "seed_generator" in row.name or row.group == "seeds"]
