@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 from dataclasses import replace
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from kpipe.golden import Entry, Manifest
 from kpipe.judging.times import NEEDED
 from kpipe.judging.tolerance import DEFAULTS
 from kpipe.schema import run_schema, schema_text
+from kpipe.waivers import parse_waivers
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import encode
 from kpipe_stages.preprocessing.steps import KINDS
@@ -196,7 +198,9 @@ TOML = [(page, i) for page in PAGES for i, _ in enumerate(blocks(page, "toml"))]
 def test_every_toml_block_is_a_valid_piece_of_a_contract_or_manifest(page: Path, index: int) -> None:
     block = whole_digests(blocks(page, "toml")[index])
     data = tomllib.loads(block)
-    if isinstance(data.get("golden"), list):
+    if "waiver" in data:
+        assert parse_waivers(block, named(page), date(2026, 1, 1)).waivers
+    elif isinstance(data.get("golden"), list):
         assert all(set(entry) <= set(Entry.model_fields) for entry in data["golden"])
     else:
         parse_contract(block, named(page))

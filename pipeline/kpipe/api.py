@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe import signals
 from kpipe.comparing.baseline import held_to_baseline, note_baseline
 from kpipe.comparing.compare import compare as compare_subjects
-from kpipe.comparing.subject import open_subject
+from kpipe.comparing.subject import open_first, open_subject
 from kpipe.contract import LoadedContract, check_names, load_contract, parse_contract
 from kpipe.errors import Exit, KpipeError, RunFolderError
 from kpipe.judging.again import adapt
@@ -24,7 +25,10 @@ from kpipe.running import system
 from kpipe.running.knobs import turn_knobs
 from kpipe.running.orchestrate import collect
 from kpipe.running.request import Request, Resolved, known_code, resolve
+from kpipe.signoff.approve import Approved, ApproveRequest, Judgement
+from kpipe.signoff.approve import approve as approve_run
 from kpipe.store import RunFolder, discard, held, load_evidence, load_record, new_run_path, open_run_folder, save_evidence
+from kpipe.waivers import NO_WAIVERS, WAIVERS_NAME, WaiverSet, load_waivers
 from kpipe_stages.codec import CodecError, write_json
 from kpipe_stages.digest import digest
 
@@ -79,6 +83,7 @@ def validate(
     resume: bool = False,
     profile: str | None = None,
     baseline: str | os.PathLike[str] | None = None,
+    waivers: str | os.PathLike[str] | None = None,
     on_event: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> Run:
     """May this model ship to these runtimes?
@@ -94,6 +99,7 @@ def validate(
         resume: continue the run in ``out``.
         profile: ``default`` or ``signoff``; else the contract's.
         baseline: a run or a bundle of an earlier model, to hold this one against by the contract's ``[compare]``.
+        waivers: findings that somebody answers for; else ``waivers.toml`` beside the contract.
         on_event: called with a stage's name and its event while the run goes on.
 
     Returns:
@@ -116,6 +122,7 @@ def validate(
     )
     resolved = resolve(request)
     earlier = open_subject(Path(baseline)) if baseline is not None else None
+    held_to = waivers_for(waivers, resolved.loaded.folder if resolved.loaded.source != "inferred" else None)
     folder = open_run_folder(request.out or new_run_path(request.model), _order(resolved), resume=resume)
     with held(folder), _resumable(folder):
         folder.write_text("contract.toml", resolved.loaded.text)
@@ -128,11 +135,11 @@ def validate(
                 discard(folder)
             raise
         save_evidence(folder, evidence)
-        record = judge_run(folder.path, resolved.loaded, evidence)
+        record = judge_run(folder.path, resolved.loaded, evidence, held_to)
         if differing := [target.name for target in record.targets if target.edge and target.edge.name in TUNABLE]:
             save_evidence(folder, signals.run(turn_knobs(resolved, folder, evidence, differing, on_event or (lambda *_: None))))
-            return conclude(folder, resolved.loaded)
-        return _write(folder, held_to_baseline(folder.path, resolved.loaded, evidence, record))
+            return conclude(folder, resolved.loaded, held_to)
+        return _write(folder, held_to_baseline(folder.path, resolved.loaded, evidence, record), held_to)
 
 
 @contextmanager
@@ -172,13 +179,32 @@ def _listed(versions: Mapping[str, str]) -> str:
     return ",".join(f"{name} {version}" for name, version in sorted(versions.items()))
 
 
-def conclude(folder: RunFolder, loaded: LoadedContract) -> Run:
+def conclude(folder: RunFolder, loaded: LoadedContract, waivers: WaiverSet = NO_WAIVERS) -> Run:
     """Judge what a run left behind and write its record and reports."""
     evidence = load_evidence(folder.path)
-    return _write(folder, held_to_baseline(folder.path, loaded, evidence, judge_run(folder.path, loaded, evidence)))
+    record = judge_run(folder.path, loaded, evidence, waivers)
+    return _write(folder, held_to_baseline(folder.path, loaded, evidence, record), waivers)
 
 
-def _write(folder: RunFolder, record: RunRecord) -> Run:
+def waivers_for(given: str | os.PathLike[str] | None, beside: Path | None, kept: Path | None = None) -> WaiverSet:
+    """The waivers that a run is held to: those given, else ``waivers.toml`` beside the contract, else the run's own copy where that folder is gone.
+
+    Raises:
+        KpipeError: they can't be used, or the file that was given isn't there.
+    """
+    today = datetime.now(UTC).date()
+    if given is not None:
+        return load_waivers(Path(given), today)
+    here = beside is not None and beside.is_dir()
+    path = beside / WAIVERS_NAME if beside is not None and here else kept / WAIVERS_NAME if kept is not None else None
+    return load_waivers(path, today) if path is not None and path.is_file() else WaiverSet(today=today)
+
+
+def _write(folder: RunFolder, record: RunRecord, waivers: WaiverSet = NO_WAIVERS) -> Run:
+    if waivers.source:
+        folder.write_text(WAIVERS_NAME, waivers.text)
+    else:
+        (folder.path / WAIVERS_NAME).unlink(missing_ok=True)  # of an earlier judgement: it is not what this one was held to
     write_json(folder.path / "run.json", record)
     for place, text in deployments(record).items():
         (folder.artifacts / place).mkdir(parents=True, exist_ok=True)
@@ -189,8 +215,20 @@ def _write(folder: RunFolder, record: RunRecord) -> Run:
     return run
 
 
-def judge(run: str | os.PathLike[str], contract: str | os.PathLike[str] | None = None, *, write: bool = True) -> Run:
+def judge(
+    run: str | os.PathLike[str],
+    contract: str | os.PathLike[str] | None = None,
+    *,
+    waivers: str | os.PathLike[str] | None = None,
+    write: bool = True,
+) -> Run:
     """Judge a finished run again, by another contract or by its own; nothing is run.
+
+    Args:
+        run: its folder.
+        contract: the contract to judge by; else the one that it was made with.
+        waivers: findings that somebody answers for; else ``waivers.toml`` beside the contract.
+        write: write record and reports into the run's folder.
 
     Raises:
         KpipeError: it holds no finished run, or the contract can't be used.
@@ -199,19 +237,38 @@ def judge(run: str | os.PathLike[str], contract: str | os.PathLike[str] | None =
     evidence = load_evidence(path)
     made_with = _made_with(path, evidence)
     loaded = load_contract(Path(contract)) if contract is not None else made_with
-    try:
-        if (signature := model_signature({stage.name: stage for stage in evidence.stages})) is not None:
-            check_names(loaded.contract, signature, loaded.source)
-        code = evidence.decision_code if contract is None else known_code(loaded)
-        adapted = adapt(evidence, made_with, loaded, code)
-        record = held_to_baseline(path, loaded, adapted, judge_run(path, loaded, adapted))
-    except CodecError as error:
-        raise RunFolderError(f"{path}: a stage's answer can't be read by this kpipe: {error}. Judge it with the kpipe that made it.") from error
+    held_to = waivers_for(waivers, loaded.folder if loaded.source != "inferred" else None, path)
+    code = evidence.decision_code if contract is None else known_code(loaded)
+    record = _judged(path, loaded, adapt(evidence, made_with, loaded, code), held_to)
     if not write:
         return Run(path, record)
     if contract is not None:
         RunFolder(path).write_text(JUDGED_BY, loaded.text)
-    return _write(RunFolder(path), record)
+    return _write(RunFolder(path), record, held_to)
+
+
+def _judged(path: Path, loaded: LoadedContract, evidence: Evidence, waivers: WaiverSet) -> RunRecord:
+    try:
+        if (signature := model_signature({stage.name: stage for stage in evidence.stages})) is not None:
+            check_names(loaded.contract, signature, loaded.source)
+        return held_to_baseline(path, loaded, evidence, judge_run(path, loaded, evidence, waivers))
+    except CodecError as error:
+        raise RunFolderError(f"{path}: a stage's answer can't be read by this kpipe: {error}. Judge it with the kpipe that made it.") from error
+
+
+def approve(request: ApproveRequest, waivers: str | os.PathLike[str] | None = None) -> Approved:
+    """Judge a run again from its saved evidence, seal it as a bundle, enter it into a store's log and make it current.
+
+    Raises:
+        KpipeError: it can't be signed off, or the store can't be written; nothing was sealed then.
+    """
+    path = request.run.resolve()
+    evidence = load_evidence(path)
+    loaded = _made_with(path, evidence)
+    held_to = waivers_for(waivers, loaded.folder if loaded.source != "inferred" else None, path)
+    now = datetime.now(UTC)
+    judgement = Judgement(_judged(path, loaded, evidence, held_to), evidence, loaded, held_to.text)
+    return approve_run(replace(request, run=path), judgement, now)
 
 
 def _made_with(path: Path, evidence: Evidence) -> LoadedContract:
@@ -243,14 +300,14 @@ def compare(
         before: the earlier model's run or bundle.
         now: the later one's.
         contract: whose ``[compare]`` is the policy; else the later one's own.
-        first: the first approved model's run or bundle, for the drift since then.
+        first: the first approved model's run or bundle, for the drift since then; else the one that the log of the baseline's store has.
 
     Raises:
         KpipeError: one of them can't be read, or was altered.
     """
     subjects = [open_subject(Path(path)) for path in (before, now)]
     policy = load_contract(Path(contract)).contract if contract is not None else subjects[1].contract
-    ancestor = open_subject(Path(first)) if first is not None else None
+    ancestor = open_subject(Path(first)) if first is not None else open_first(Path(before))
     return compare_subjects(subjects[0], subjects[1], policy.compare, policy.agreement.confidence, ancestor)
 
 

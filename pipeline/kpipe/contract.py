@@ -57,6 +57,12 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class ProductTable(Table):
+    """``[product]``: what the model is released as."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+
+
 class ModelTable(Table):
     """``[model]``: which file, trained where, and which code it may bring."""
 
@@ -207,6 +213,7 @@ class TargetTable(Table):
 class Contract(Table):
     """A whole contract. Paths are as written; `Contract.resolve` makes them absolute."""
 
+    product: ProductTable | None = None
     model: ModelTable = ModelTable()
     golden: GoldenTable = GoldenTable()
     inputs: dict[str, InputTable] = {}

@@ -35,6 +35,14 @@ class ContractError(KpipeError):
         super().__init__(f"{source} can't be used:\n" + "\n".join(f"  - {p}" for p in problems))
 
 
+class WaiverError(KpipeError):
+    """The waivers can't be used. ``problems`` lists every one."""
+
+    def __init__(self, source: str, problems: list[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"{source} can't be used:\n" + "\n".join(f"  - {p}" for p in problems))
+
+
 class GoldenError(KpipeError):
     """The golden set can't be used at all (no set, an empty one, no manifest)."""
 

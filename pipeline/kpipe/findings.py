@@ -33,3 +33,5 @@ class Finding:
     """Plain JSON values."""
     required: bool = True
     """False for a target that is shown but never part of the verdict."""
+    waived: str = ""
+    """Who answers for it, until when and why; empty where nobody does. A waived finding fails nothing."""

@@ -302,6 +302,8 @@ class TargetRecord:
     """Settings that were tried because its numbers or decisions differ."""
     edge_drifts: tuple[EdgeDrift, ...] = ()
     """How far its numbers move at each border that could be measured."""
+    waived: bool = False
+    """It fails, and every finding that fails it is waived: it fails nothing."""
     preprocessing: dict[str, str] = field(default_factory=dict)
     """The user's code or tensors that its inputs were made by: path, relative to the contract's folder where it lies below, to SHA-256."""
 
@@ -428,6 +430,39 @@ class Environment:
     load_average: float
 
 
+class WaiverState(enum.StrEnum):
+    """What became of a waiver."""
+
+    USED = "used"
+    EXPIRED = "expired"
+    UNUSED = "unused"
+    """Nothing of the run is what it speaks of."""
+    REFUSED = "does not cover"
+    """The run has what it speaks of, with another artifact or a value outside of what it allows."""
+
+
+@dataclass(frozen=True)
+class WaiverRecord:
+    """One waiver, and what became of it."""
+
+    code: str
+    target: str
+    where: str
+    """Golden input, output, limit or model input."""
+    artifact: str
+    """SHA-256."""
+    observed: float
+    """The value that was looked at when it was written."""
+    allowed: tuple[float, float]
+    owner: str
+    reason: str
+    expires: str
+    """ISO 8601; the last day."""
+    state: WaiverState
+    found: float | None
+    """The value in this run; None where there is none."""
+
+
 @dataclass(frozen=True)
 class ContractRef:
     """Which contract was used."""
@@ -472,3 +507,9 @@ class RunRecord:
     """What was asked of every target: ``default`` or ``signoff``."""
     baseline: Comparison | None = None
     """Held against an earlier model, where ``--baseline`` named one."""
+    waivers: tuple[WaiverRecord, ...] = ()
+    """Every waiver that was given."""
+    waivers_sha256: str = ""
+    """Of their file; empty where there was none."""
+    judged_on: str = ""
+    """The day that waivers were held against, ISO 8601, UTC; empty in records from before there were any."""

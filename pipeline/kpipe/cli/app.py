@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from kpipe.cli import signoff_app
 from kpipe.cli.golden_app import golden as golden_group
 from kpipe.errors import UsageError
 
@@ -46,6 +47,7 @@ ContractOption = Annotated[
     Path | None, typer.Option("--contract", help="The contract; else kpipe.toml beside the model; else everything is inferred.")
 ]
 CustomObjects = Annotated[list[Path] | None, typer.Option("--custom-objects", help="A Python file that registers custom layers. May be repeated.")]
+WaiversOption = Annotated[Path | None, typer.Option("--waivers", help="Findings that somebody answers for; else waivers.toml beside the contract.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -81,6 +83,7 @@ def validate(  # noqa: PLR0917 - each is an option of the command
     baseline: Annotated[
         Path | None, typer.Option("--baseline", help="A run or bundle of an earlier model, to hold this one against by the contract's [compare].")
     ] = None,
+    waivers: WaiversOption = None,
     as_json: Json = False,
 ) -> int:
     """Answer whether the model may ship: inspect, reload, export, run, compare, measure, judge."""
@@ -88,7 +91,17 @@ def validate(  # noqa: PLR0917 - each is an option of the command
     from kpipe.running.request import Request
 
     request = Request(
-        model, contract, golden, tuple(target or ()), tuple(custom_objects or ()), out, jobs, resume, profile=profile, baseline=baseline
+        model,
+        contract,
+        golden,
+        tuple(target or ()),
+        tuple(custom_objects or ()),
+        out,
+        jobs,
+        resume,
+        profile=profile,
+        baseline=baseline,
+        waivers=waivers,
     )
     return run_validate(request, as_json=as_json)
 
@@ -116,11 +129,11 @@ def init(
 
 
 @app.command()
-def judge(run: RunArgument, contract: ContractOption = None, as_json: Json = False) -> int:
+def judge(run: RunArgument, contract: ContractOption = None, waivers: WaiversOption = None, as_json: Json = False) -> int:
     """Judge a run's saved outputs again, by another contract; nothing is run."""
     from kpipe.cli.validate import run_judge
 
-    return run_judge(run, contract, as_json=as_json)
+    return run_judge(run, contract, waivers, as_json=as_json)
 
 
 @app.command()
@@ -136,7 +149,10 @@ def compare(
     before: Annotated[Path, typer.Argument(help="The earlier model's run or bundle.", show_default=False)],
     now: Annotated[Path, typer.Argument(help="The later model's run or bundle.", show_default=False)],
     contract: Annotated[Path | None, typer.Option("--contract", help="The contract whose [compare] is the policy; else NOW's own.")] = None,
-    first: Annotated[Path | None, typer.Option("--first", help="The first approved model's run or bundle: how far the line has moved since.")] = None,
+    first: Annotated[
+        Path | None,
+        typer.Option("--first", help="The first approved model's run or bundle, for the drift since; else the one in the log of BEFORE's store."),
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")] = False,
     as_json: Json = False,
 ) -> int:
@@ -210,6 +226,7 @@ def doctor(as_json: Json = False) -> int:
 
 
 app.add_typer(golden_group)
+signoff_app.add_to(app)
 
 
 @app.command()

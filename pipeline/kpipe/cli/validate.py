@@ -32,6 +32,7 @@ def run_validate(request: Request, *, as_json: bool) -> int:
             resume=request.resume,
             profile=request.profile,
             baseline=request.baseline,
+            waivers=request.waivers,
             on_event=progress,
         )
     finally:
@@ -40,11 +41,11 @@ def run_validate(request: Request, *, as_json: bool) -> int:
     return show(run, as_json=as_json)
 
 
-def run_judge(folder: Path, contract: Path | None, *, as_json: bool) -> int:
+def run_judge(folder: Path, contract: Path | None, waivers: Path | None, *, as_json: bool) -> int:
     """Judge again and print."""
     from kpipe.api import judge
 
-    return show(judge(folder, contract), as_json=as_json)
+    return show(judge(folder, contract, waivers=waivers), as_json=as_json)
 
 
 def run_report(folder: Path, *, as_json: bool) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kpipe.comparing.compare import compare
-from kpipe.comparing.subject import Subject, open_subject, subject_of
+from kpipe.comparing.subject import Subject, open_first, open_subject, subject_of
 from kpipe.errors import KpipeError, RunFolderError
 from kpipe.judging.grade import finding
 from kpipe.judging.verdict import reach
@@ -59,7 +59,7 @@ def held_to_baseline(run: Path, loaded: LoadedContract, evidence: Evidence, reco
         if (before.side.id, before.side.candidate_sha256) != (ref.id, ref.candidate_sha256):
             raise KpipeError(f"{ref.path} is another run or bundle now: {before.side.id}, where it was {ref.id}.")
         now = subject_of(run, "run", "", run, judged=(evidence, record))
-        comparison = compare(before, now, loaded.contract.compare, loaded.contract.agreement.confidence)
+        comparison = compare(before, now, loaded.contract.compare, loaded.contract.agreement.confidence, open_first(Path(ref.path)))
         found = [*comparison.findings]
     except KpipeError as error:
         found = [finding("KP721", f"The run could not be held against its baseline: {error}", place=ref.path)]

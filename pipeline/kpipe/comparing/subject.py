@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kpipe.comparing.ancestry import first_approved
 from kpipe.comparison import Side
 from kpipe.contract import CONTRACT_NAME, Contract, parse_contract
 from kpipe.errors import KpipeError, UsageError
@@ -69,6 +70,16 @@ def open_subject(path: Path) -> Subject:
     if not path.is_dir():
         raise UsageError(f"{path} does not exist. Expected the folder of a finished run, or of a bundle that 'kpipe approve' has sealed.")
     return subject_of(path, "run", "", path)
+
+
+def open_first(path: Path) -> Subject | None:
+    """The first approved model of the line that ``path``, a bundle, belongs to; None where nothing knows one.
+
+    Raises:
+        KpipeError: the store's log is damaged, or the bundle can't be read.
+    """
+    first = first_approved(path.resolve())
+    return open_subject(first) if first is not None else None
 
 
 def subject_of(run: Path, kind: str, name: str, shown: Path, judged: tuple[Evidence, RunRecord] | None = None) -> Subject:

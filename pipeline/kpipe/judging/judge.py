@@ -26,6 +26,7 @@ from kpipe.judging.target import Judged, Scene, judge_target
 from kpipe.judging.tolerance import derived_tolerance, precision_class, tolerance_for
 from kpipe.judging.truth import TRUTH_STAGE, judge_truth
 from kpipe.judging.verdict import failing, reach
+from kpipe.judging.waived import hold_waivers, waived_target
 from kpipe.profiles import owed_profile
 from kpipe.record import (
     SCHEMA_VERSION,
@@ -37,6 +38,7 @@ from kpipe.record import (
     StageRecord,
     TargetRecord,
 )
+from kpipe.waivers import NO_WAIVERS, WaiverSet
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
 from kpipe_stages.decisions import runs_code
@@ -56,13 +58,14 @@ REFERENCE_STAGE = "reference"
 MOST_PROBLEMS = 10
 
 
-def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
+def judge(run: Path, loaded: LoadedContract, evidence: Evidence, waivers: WaiverSet = NO_WAIVERS) -> RunRecord:
     """Judge a run by a contract.
 
     Args:
         run: the run folder, with the stages' answers below ``stages/``.
         loaded: the contract to judge by; another one than the run was made with may be stricter or laxer, not ask for other work.
         evidence: what the run left behind.
+        waivers: findings that somebody answers for, and the day to hold them against.
     """
     contract = loaded.contract
     stages = {stage.name: stage for stage in evidence.stages}
@@ -85,9 +88,11 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
     judged = with_outlook(judged, evidence.golden, reference.rules if reference else (), contract.agreement.confidence)
     findings += [f for j in judged for f in j.findings]
     findings += [*_evidence_findings(contract, evidence, reference, specs, inferred=inferred), *_claim(contract, evidence, judged)]
-    findings = _ranked(findings)
-    targets = tuple(j.record for j in judged)
+    flips = tuple(flip for j in judged for flip in j.flips)
+    held = hold_waivers(waivers, _ranked(findings), tuple(j.record for j in judged), flips, evidence.candidate_sha256)
+    findings, targets = _ranked([*held.findings]), held.targets
     verdict, headline = reach(findings, targets, synthetic=evidence.golden.kind in {"synthetic", "none"}, incomplete=evidence.incomplete)
+    reference_record = _reference_record(evidence, stages, reference, reference_findings)
     code = {name: below(files, evidence.contract_folder) for name, files in evidence.decision_code.items()}
     decisions = tuple(decision_record(spec, inferred=inferred, files=code.get(spec.name) if runs_code(spec.rule) else None) for spec in specs)
     return RunRecord(
@@ -102,16 +107,19 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
         contract=ContractRef(loaded.source, loaded.sha256),
         golden=with_drift(golden_summary(evidence.golden, reference, contract.agreement.confidence), judged, specs[0].output if specs else ""),
         decision=decisions[0] if decisions else None,
-        reference=_reference_record(evidence, stages, reference, reference_findings),
+        reference=waived_target(reference_record, findings) if reference_record else None,
         targets=targets,
         truth=reference.truth if reference else None,
         edge=run_edge(findings),
         findings=tuple(findings),
-        flips=tuple(flip for j in judged for flip in j.flips),
+        flips=flips,
         stages=tuple(_stage_record(stage, evidence) for stage in evidence.stages),
         environment=evidence.environment,
         decisions=decisions,
         profile=owed_profile(contract, evidence).name,
+        waivers=held.waivers,
+        waivers_sha256=waivers.sha256,
+        judged_on=waivers.today.isoformat() if waivers.today else "",
     )
 
 

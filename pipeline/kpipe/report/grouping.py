@@ -23,6 +23,7 @@ class Group:
     required: bool
     shown: tuple[Finding, ...]
     left_out: int
+    waived: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ def group(findings: Sequence[Finding], *, each: int, most: int) -> Groups:
         most: how many groups to show.
     """
     groups = []
-    for (code, target, required), members in groupby(findings, key=lambda f: (f.code, f.target, f.required)):
+    for (code, target, required, waived), members in groupby(findings, key=lambda f: (f.code, f.target, f.required, bool(f.waived))):
         listed = tuple(members)
         title = CODES[code].title if code in CODES else "unknown code"
-        groups.append(Group(code, target, title, required, listed[:each], max(0, len(listed) - each)))
+        groups.append(Group(code, target, title, required, listed[:each], max(0, len(listed) - each), waived))
     return Groups(tuple(groups[:most]), sum(len(g.shown) + g.left_out for g in groups[most:]))

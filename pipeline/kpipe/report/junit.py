@@ -2,7 +2,7 @@
 
 What a required target was to show and didn't is an ``<error>``, not ``<skipped>``: CI services count skipped cases as green, and what was
 not checked has not passed. ``<failure>`` is for what was checked and is wrong. A target that isn't required can only be ``<skipped>``:
-it is shown and never part of the verdict.
+it is shown and never part of the verdict. So is what somebody answers for by a waiver.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def _target_suite(record: RunRecord, target: TargetRecord) -> Suite:
 
 
 def _add(suite: Suite, target: TargetRecord, name: str, outcome: str, message: str, details: Iterable[str] = ()) -> None:
-    if outcome and not target.required:
+    if outcome and target.waived:
+        suite.add(name, "skipped", f"waived: {message}", details)
+    elif outcome and not target.required:
         suite.add(name, "skipped", f"not required; {outcome}: {message}", details)
     else:
         suite.add(name, outcome, message if outcome else "", details)
@@ -131,16 +133,17 @@ def _add_findings(suite: Suite, findings: list[Finding], *, required: bool) -> N
     """A case a code: errors fail it, or leave it open where the machine and not the artifact is the cause."""
     for code in sorted({f.code for f in findings}):
         found = [f for f in findings if f.code == code]
-        errors = [f for f in found if f.severity is Severity.ERROR and f.required and required]
+        errors = [f for f in found if f.severity is Severity.ERROR and f.required and required and not f.waived]
         open_ = any(f.code in UNCHECKED_CODES and f.required and required for f in found)
         aside = any(f.severity is Severity.ERROR for f in found) and not errors
         outcome = "error" if open_ else "failure" if errors else "skipped" if aside else ""
-        message = ("not required; " if aside else "") + f"{(errors or found)[0].cause} {(errors or found)[0].remedy}"
+        why = "waived; " if any(f.waived for f in found) else "not required; "
+        message = (why if aside else "") + f"{(errors or found)[0].cause} {(errors or found)[0].remedy}"
         suite.add(code, outcome, message if outcome else "", [_line(f) for f in found])
 
 
 def _line(finding: Finding) -> str:
-    aside = "" if finding.required else ", not required"
+    aside = f", waived by {finding.waived}" if finding.waived else "" if finding.required else ", not required"
     return f"{finding.code} ({finding.severity.value}{aside}) {summary.place_of(finding)}: {finding.cause} {finding.remedy}"
 
 

@@ -99,7 +99,8 @@ def _table(record: RunRecord) -> str:
 def _row(row: summary.TargetRow) -> str:
     name = code(row.name, 60) + ("" if row.required else " (not required)")
     flips = row.flips + (f" (and {text.count(row.ties, 'tie')})" if row.ties else "")
-    values = (name, _MARKS[row.status], row.drift, escape(row.used), flips, row.load, row.p50, row.p90, row.size, escape(row.reason, 200))
+    mark = "\u26a0 **waived**" if row.word == "WAIVED" else _MARKS[row.status]
+    values = (name, mark, row.drift, escape(row.used), flips, row.load, row.p50, row.p90, row.size, escape(row.reason, 200))
     return "| " + " | ".join(values) + " |"
 
 
@@ -115,7 +116,7 @@ def _findings(severity: Severity, findings: Iterable[Finding]) -> str:
 
 def _finding(finding: Finding) -> str:
     where = code(finding.target or "run", 60) + (f" {code(place)}" if (place := summary.place_of(finding)) else "")
-    aside = "" if finding.required else " (not required)"
+    aside = " (waived)" if finding.waived else "" if finding.required else " (not required)"
     return f"- **{escape(finding.code, 20)}** {where}{aside}: {escape(finding.cause)} *{escape(finding.remedy)}*"
 
 

@@ -61,7 +61,12 @@ def render_sarif(record: RunRecord, codes: Mapping[str, Code] = CODES) -> str:
             "CALLER": {"description": {"text": "The folder that kpipe was called in."}},
         },
         "columnKind": "unicodeCodePoints",
-        "properties": {"verdict": record.verdict.value, "headline": text.clean(record.headline), "caveats": [text.clean(c) for c in record.caveats]},
+        "properties": {
+            "verdict": record.verdict.value,
+            "headline": text.clean(record.headline),
+            "caveats": [text.clean(c) for c in record.caveats],
+            "waivers": list(summary.waiver_lines(record)),
+        },
         "results": results,
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1, allow_nan=False) + "\n"
@@ -81,6 +86,7 @@ def _verdict_results(record: RunRecord) -> list[dict[str, Any]]:
 
 def _finding_results(record: RunRecord) -> list[dict[str, Any]]:
     ordered = [f for found in summary.by_severity(record.findings).values() for f in found]
+    ordered.sort(key=lambda f: not f.waived)  # what somebody answers for is read first
     targets = {t.name: t for t in record.targets}
     seen: Counter[str] = Counter()
     results = []
@@ -114,6 +120,8 @@ def _result(
     }
     if finding is not None:
         result["properties"] = {"target": text.clean(finding.target), "place": text.clean(finding.place), "required": finding.required}
+        if finding.waived:
+            result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": text.clean(finding.waived)}]
     return result
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kpipe.codes import UNCHECKED_CODES
 from kpipe.findings import Finding, Severity
-from kpipe.record import CellStatus, DecisionRecord, Drift, LatencyRecord, RunRecord, TargetRecord, Verdict
+from kpipe.record import CellStatus, DecisionRecord, Drift, LatencyRecord, RunRecord, TargetRecord, Verdict, WaiverState
 from kpipe.report import text
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def target_row(target: TargetRecord, *, decided: bool = True) -> TargetRow:
         name=text.clean(target.name),
         title=text.clean(target.title),
         status=status,
-        word=WORDS[status],
+        word="WAIVED" if target.waived else WORDS[status],
         required=target.required,
         drift=text.number(worst.max_abs) if worst else text.ABSENT,
         used=(text.share(worst.smallest_factor) if worst.tolerance.numeric else "not judged") if worst else text.ABSENT,
@@ -141,9 +141,28 @@ def status_counts(record: RunRecord) -> dict[CellStatus, int]:
 
 
 def by_severity(findings: Iterable[Finding]) -> dict[Severity, list[Finding]]:
-    """Errors, warnings, notes; in each the ones about required targets first, then by code and target."""
-    ordered = sorted(findings, key=lambda f: (not f.required, f.code, f.target, f.place))
+    """Errors, warnings, notes; in each the ones about required targets first, waived ones after the others, then by code and target."""
+    ordered = sorted(findings, key=lambda f: (not f.required, bool(f.waived), f.code, f.target, f.place))
     return {severity: [f for f in ordered if f.severity is severity] for severity in _SEVERITY_ORDER}
+
+
+def waiver_lines(record: RunRecord) -> tuple[str, ...]:
+    """A line for every waiver: what it is about, what became of it, who answers for it."""
+    lines = []
+    for one in record.waivers:
+        place = f"{text.clean(one.code)} on {text.clean(one.target)} at {text.shorten(one.where, 60)}"
+        value = f"{text.number(one.found)} now, " if one.found is not None else ""
+        allowed = f"{text.number(one.allowed[0])} to {text.number(one.allowed[1])} allowed"
+        said = {
+            WaiverState.USED: "Waived",
+            WaiverState.EXPIRED: "Waiver expired",
+            WaiverState.UNUSED: "Waiver unused",
+            WaiverState.REFUSED: "Waiver does not cover",
+        }[one.state]
+        lines.append(
+            f"{said}: {place} ({value}{allowed}), by {text.shorten(one.owner, 60)} until {text.clean(one.expires)}: {text.shorten(one.reason, 200)}"
+        )
+    return tuple(lines)
 
 
 def drift_passes(drift: Drift) -> bool:
@@ -165,7 +184,8 @@ def contradictions(record: RunRecord) -> tuple[str, ...]:
     optional = {t.name for t in record.targets if not t.required}
     for finding in record.findings:
         about_required = finding.required and finding.target not in optional
-        if about_required and (finding.severity is Severity.ERROR or finding.code in UNCHECKED_CODES):
+        failing = finding.severity is Severity.ERROR and not finding.waived
+        if about_required and (failing or finding.code in UNCHECKED_CODES):
             problems.append(f"the verdict is PASS and there is {text.clean(finding.code)} on {text.clean(finding.target) or 'the run'}")
     return tuple(dict.fromkeys(problems))
 
@@ -173,6 +193,8 @@ def contradictions(record: RunRecord) -> tuple[str, ...]:
 def _unfit(target: TargetRecord) -> list[str]:
     """Why this target can't be part of a PASS."""
     name = text.clean(target.name)
+    if target.waived:
+        return [f"the verdict is PASS and {target.cells.unchecked} cells of {name} are unchecked"] if target.cells.unchecked else []
     if target.status is not CellStatus.PASS:
         return [f"the verdict is PASS and the required target {name} is {target.status}"]
     problems = []
@@ -186,8 +208,9 @@ def _unfit(target: TargetRecord) -> list[str]:
 
 
 def warnings_first(record: RunRecord) -> tuple[str, ...]:
-    """What a reader must see beside the verdict: contradictions, then caveats."""
-    return tuple(f"This record contradicts itself: {p}. Don't trust the verdict; report it." for p in contradictions(record)) + record.caveats
+    """What a reader must see beside the verdict: contradictions, then waivers, then caveats."""
+    wrong = tuple(f"This record contradicts itself: {p}. Don't trust the verdict; report it." for p in contradictions(record))
+    return (*wrong, *waiver_lines(record), *record.caveats)
 
 
 def place_of(finding: Finding) -> str:

@@ -147,7 +147,8 @@ def _table(console: Console, rows: list[summary.TargetRow]) -> Table:
     for row in rows:
         name = text.shorten(_plain(console, row.name), room)
         values = (row.drift, row.flips, row.load, row.p50, row.p90, row.size)
-        table.add_row(Text(name), Text(row.word, style=_STATUS_STYLE[row.status]), *(Text(v) for v in values))
+        style = _STATUS_STYLE[CellStatus.UNCHECKED if row.word == "WAIVED" else row.status]
+        table.add_row(Text(name), Text(row.word, style=style), *(Text(v) for v in values))
     return table
 
 
@@ -159,7 +160,9 @@ def _print_findings(console: Console, severity: Severity, findings: list[Finding
     if not findings:
         return
     aside = sum(not f.required for f in findings)
-    title = text.count(len(findings), severity.value) + (f", {aside} of them on targets that are not required" if aside else "")
+    waived = sum(bool(f.waived) for f in findings)
+    title = text.count(len(findings), severity.value) + (f", {waived} of them waived" if waived else "")
+    title += f", {aside} of them on targets that are not required" if aside else ""
     _print(console, title, style=_SEVERITY_STYLE[severity])
     left, shown = len(findings), 0
     for _, group in groupby(findings, key=lambda f: (f.code, f.target)):
@@ -187,7 +190,7 @@ def _print_group(console: Console, members: list[Finding]) -> None:
 def _print_finding(console: Console, finding: Finding, *, remedy: bool) -> None:
     where = text.shorten(finding.target or "run", 40)
     place = f" at {text.shorten(place, 60)}" if (place := summary.place_of(finding)) else ""
-    aside = "" if finding.required else " (not required)"
+    aside = " (waived)" if finding.waived else "" if finding.required else " (not required)"
     _print(console, f"{finding.code} {where}{place}{aside}", indent=2, style=_SEVERITY_STYLE[finding.severity])
     _print(console, finding.cause, indent=4)
     if remedy:

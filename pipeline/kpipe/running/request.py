@@ -35,6 +35,8 @@ class Request:
     """``--profile``; else the contract's."""
     baseline: Path | None = None
     """``--baseline``: an earlier model's run or bundle."""
+    waivers: Path | None = None
+    """``--waivers``; else ``waivers.toml`` beside the contract. What a run is judged with, not what it does."""
 
 
 @dataclass(frozen=True)

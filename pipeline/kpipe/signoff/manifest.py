@@ -14,6 +14,9 @@ MANIFEST = "bundle.json"
 SIGNATURE = "signature.json"
 """Lies beside the manifest and is listed in none: it is made of the manifest."""
 
+BUNDLES = "bundles"
+"""The folder of a store that holds them."""
+
 KIND = "kpipe bundle"
 VERSION = 1
 
