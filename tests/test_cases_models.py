@@ -11,7 +11,7 @@ import pytest
 
 from kpipe_stages.rows import Rows
 
-from .cases.gate import EXPORTED, Expected, Gate, check, check_answers, check_refused, command, expect, loud, named, only, statuses, target
+from .cases.gate import EXPORTED, Expected, Gate, check, check_answers, check_refused, command, edges, expect, loud, named, only, statuses, target
 from .cases.models_code import SCALE_SOURCE, SWISHY_SOURCE
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def test_without_repairs_gelu_fails_where_its_op_is_missing(gate: Gate) -> None:
     run = gate.run("57_gelu_default", "[export]\nrepairs = false\n" + WITHOUT_TENSORFLOW)
     assert statuses(run.record) == {"litert": "pass", "onnxruntime": "fail"}
     assert ("KP202", "onnxruntime", "bell") in loud(run.record)
+    assert edges(run.record) == {"onnxruntime": "export"}
     assert not named(run.record, "KP209")
     assert (str(run.verdict), int(run.exit_code)) == ("FAIL", 1)
     assert any("Erfc" in f.cause for f in run.record.findings if f.code == "KP202")
@@ -97,6 +98,7 @@ def test_without_repairs_gelu_fails_where_its_op_is_missing(gate: Gate) -> None:
 def test_without_repairs_argmax_fails_where_its_op_is_missing(gate: Gate) -> None:
     run = gate.run("36_ties", "[export]\nrepairs = false\n" + WITHOUT_TENSORFLOW)
     assert statuses(run.record)["onnxruntime"] == "fail"
+    assert edges(run.record)["onnxruntime"] == "export"
     assert "KP202" in {f.code for f in run.record.findings if f.target == "onnxruntime"}
     assert not named(run.record, "KP209")
 
@@ -116,20 +118,21 @@ def test_ties_are_said_and_do_not_fail(gate: Gate) -> None:
 
 def test_keras_on_openvino_resamples_otherwise_and_is_not_required(gate: Gate) -> None:
     run = gate.run("05_upsample_bilinear")
-    check(run, expect("PASS", ("KP401", "keras_openvino", "smaller"), *order("litert"), failed=("keras_openvino",)))
+    check(run, expect("PASS", ("KP401", "keras_openvino", "smaller"), *order("litert"), failed={"keras_openvino": "backend"}))
     assert target(run.record, "keras_openvino").cells.passed == 18
     check_answers(run, gate.cases / "05_upsample_bilinear")
 
 
 def test_the_nearest_pixel_on_keras_openvino(gate: Gate) -> None:
     run = gate.run("resize_nearest", only("litert", "openvino", "keras_openvino"))
-    check(run, expect("PASS", ("KP401", "keras_openvino", "trimmed"), failed=("keras_openvino",)))
+    check(run, expect("PASS", ("KP401", "keras_openvino", "trimmed"), failed={"keras_openvino": "backend"}))
     check_answers(run, gate.cases / "resize_nearest")
 
 
 def test_half_precision_fails_on_litert_alone(gate: Gate) -> None:
     run = gate.run("10_mixed_float16", only("tensorflow", *EXPORTED))
     assert statuses(run.record) == {**dict.fromkeys(("tensorflow", *EXPORTED), "pass"), "litert": "fail"}
+    assert edges(run.record) == {"litert": "export"}
     assert {f.target for f in run.record.findings if f.code == "KP202"} == {"litert"}
     assert "conv2d" in named(run.record, "KP202")
     assert (str(run.verdict), int(run.exit_code)) == ("FAIL", 1)
@@ -140,6 +143,8 @@ def test_bfloat16_fails_where_the_runtime_lacks_it(gate: Gate) -> None:
     run = gate.run("mixed_bfloat16", only(*EXPORTED))
     found = statuses(run.record)
     assert (found["saved_model"], found["litert"], found["onnxruntime"]) == ("pass", "fail", "fail")
+    named_first = edges(run.record)
+    assert (named_first["litert"], named_first["onnxruntime"]) == ("export", "runtime"), "ONNX has the type; its runtime has no kernel for it"
     assert "coarse" in named(run.record, "KP202", "litert")
     check_answers(run, gate.cases / "mixed_bfloat16", rtol=2e-2)
 
@@ -158,6 +163,7 @@ def test_nan_in_the_golden_inputs_is_a_warning_and_disagreement_fails(gate: Gate
     assert named(record, "KP107") == ["image"]
     assert str(record.verdict) == "FAIL"
     assert {f.target for f in record.findings if f.code == "KP402"} == {"tensorflow", *EXPORTED}
+    assert edges(record) == dict.fromkeys(("tensorflow", *EXPORTED), "backend"), "NaN is lost on TensorFlow already"
     assert all("max_pooling2d" in named(record, "KP402", name) for name in ("tensorflow", *EXPORTED))
     assert not {"KP401", "KP404"} & {f.code for f in record.findings}
 
@@ -169,6 +175,8 @@ def test_a_rule_that_was_only_inferred_does_not_fail_the_model(gate: Gate) -> No
 def test_a_score_that_is_nan_is_no_decision(gate: Gate) -> None:
     run = gate.run("nan_inside", only("litert"))
     check(run, expect("FAIL", ("KP411", "reference", "dense")))
+    assert run.record.edge is not None
+    assert run.record.edge.name == "backend"
     assert [row.decision == "undecided" for row in run.record.golden.rows] == [False, True, False]
 
 
@@ -180,6 +188,8 @@ def test_a_model_that_answers_twice_fails(gate: Gate, case: str, layer: str, con
     run = gate.run(case, contract)
     assert {("KP409", "reference", ""), ("KP013", "", layer)} <= loud(run.record)
     assert str(run.record.reference.status if run.record.reference else "") == "fail"
+    assert run.record.edge is not None
+    assert run.record.edge.name == "backend"
     assert (str(run.verdict), int(run.exit_code)) == ("FAIL", 1)
 
 
@@ -196,6 +206,7 @@ def test_a_model_that_answers_twice_fails(gate: Gate, case: str, layer: str, con
 def test_a_free_time_axis_below_timedistributed_fails(gate: Gate, case: str, contract: str, right: tuple[str, ...], wrong: tuple[str, ...]) -> None:
     run = gate.run(case, contract)
     assert statuses(run.record) == dict.fromkeys(right, "pass") | dict.fromkeys(wrong, "fail")
+    assert edges(run.record) == dict.fromkeys(wrong, "export")
     for name in wrong:
         codes = {f.code for f in run.record.findings if f.target == name}
         assert {"KP401", "KP404"} <= codes
@@ -212,6 +223,7 @@ def test_ops_that_a_runtime_lacks_are_named(gate: Gate) -> None:
     lacking = ("litert", "onnxruntime", "openvino", "openvino_ir")
     run = gate.run("26_flex_ops", only("tensorflow", *EXPORTED, "openvino_ir"))
     assert statuses(run.record) == {"tensorflow": "pass", "saved_model": "pass"} | dict.fromkeys(lacking, "fail")
+    assert edges(run.record) == dict.fromkeys(lacking, "export")
     for name in lacking:
         causes = [f.cause for f in run.record.findings if f.target == name and f.code in {"KP201", "KP202"}]
         assert causes
@@ -223,6 +235,7 @@ def test_ops_that_a_runtime_lacks_are_named(gate: Gate) -> None:
 def test_an_antialiased_resize_is_named_with_its_layer(gate: Gate) -> None:
     record = gate.run("antialiased", only(*EXPORTED)).record
     assert statuses(record) == {"saved_model": "pass", "litert": "fail", "onnxruntime": "fail", "openvino": "fail"}
+    assert edges(record) == dict.fromkeys(("litert", "onnxruntime", "openvino"), "export")
     assert ("KP201", "litert", "thumb") in loud(record)
     assert ("KP202", "onnxruntime", "thumb") in loud(record)
     assert any("ScaleAndTranslate (layer thumb)" in f.cause for f in record.findings if f.target == "openvino")
@@ -231,7 +244,7 @@ def test_an_antialiased_resize_is_named_with_its_layer(gate: Gate) -> None:
 def test_a_trace_that_fails_names_the_layer_and_leaves_tensorflow_judged(gate: Gate) -> None:
     run = gate.run("28_dynamic_hw")
     exported = (*EXPORTED, "openvino_ir")
-    check(run, expect("FAIL", *(("KP201", name, "blend") for name in exported), failed=exported))
+    check(run, expect("FAIL", *(("KP201", name, "blend") for name in exported), failed=dict.fromkeys(exported, "export")))
     assert statuses(run.record)["tensorflow"] == "pass"
     check_answers(run, gate.cases / "28_dynamic_hw")
 
@@ -243,6 +256,7 @@ def test_strings_inside_the_model_name_the_layer_wherever_they_cannot_run(gate: 
     run = gate.run("13_text_vectorization", '[model]\nbackend = "tensorflow"\n')
     record = run.record
     assert statuses(record) == dict.fromkeys(ALL, "fail") | dict.fromkeys(("tensorflow", "saved_model"), "pass")
+    assert edges(record) == dict.fromkeys(("litert", "onnxruntime", "openvino", "openvino_ir"), "export") | {"keras_openvino": "backend"}
     assert "tv" in named(record, "KP202", "litert")
     assert "tv" in named(record, "KP202", "onnxruntime")
     assert (str(run.verdict), int(run.exit_code)) == ("FAIL", 1)
@@ -259,6 +273,9 @@ def test_strings_on_the_wrong_backend_leave_nothing_passed(gate: Gate) -> None:
     record = gate.run("13_text_vectorization", only("saved_model", "litert")).record
     assert {"KP311", "KP313"} <= {f.code for f in record.findings if f.target == "reference"}
     assert statuses(record) == {"saved_model": "unchecked", "litert": "fail"}
+    assert edges(record) == {"litert": "export"}
+    assert record.edge is not None
+    assert record.edge.name == "backend"
     assert {t.cells.passed for t in record.targets} == {0}
     assert str(record.verdict) == "FAIL"
 
@@ -266,6 +283,7 @@ def test_strings_on_the_wrong_backend_leave_nothing_passed(gate: Gate) -> None:
 def test_a_hash_table_of_numbers_is_named(gate: Gate) -> None:
     record = gate.run("integer_lookup", '[model]\nbackend = "tensorflow"\n' + only("saved_model", "litert")).record
     assert statuses(record) == {"saved_model": "pass", "litert": "fail"}
+    assert edges(record) == {"litert": "export"}
     assert "table" in named(record, "KP202", "litert")
 
 
@@ -281,6 +299,7 @@ def test_an_artifact_that_renames_an_input_is_told_apart(gate: Gate) -> None:
     record = run.record
     assert {name for name in ALL if named(record, "KP203", name)} == set(RENAMED)
     assert statuses(record) == dict.fromkeys(ALL, "pass") | {"tensorflow": "fail"}
+    assert edges(record) == {"tensorflow": "backend"}
     assert [f.severity for f in record.findings if f.code == "KP203"] == ["warning"] * len(named(record, "KP203"))
     for name in RENAMED:
         causes = " ".join(f.cause for f in record.findings if f.code == "KP203" and f.target == name)
@@ -334,6 +353,7 @@ def test_the_setting_stated_passes_and_the_machines_own_choice_fails(gate: Gate)
     coarse = bool({"avx512_bf16", "amx_bf16"} & set(run.record.environment.cpu_features))
     assert not {"KP308", "KP309"} & {f.code for f in run.record.findings}
     assert statuses(run.record) == {"openvino": "pass", "as_installed": "fail" if coarse else "pass"}
+    assert edges(run.record) == ({"as_installed": "precision"} if coarse else {})
     assert bool(named(run.record, "KP404", "as_installed")) == coarse
     assert (str(run.verdict), int(run.exit_code)) == ("PASS", 0)
 
@@ -359,6 +379,7 @@ def check_wrong_in_batches(run: kpipe.Run) -> None:
     assert all(by_mode[mode].failed for mode in ("batch_3", "batch_8"))
     assert {"KP401", "KP408"} <= {f.code for f in run.record.findings if f.target == "ov_from_onnx"}
     assert (str(judged.status), str(run.verdict), int(run.exit_code)) == ("fail", "FAIL", 1)
+    assert edges(run.record) == {"ov_from_onnx": "batch"}
 
 
 def test_openvino_on_an_ir_read_from_onnx_is_wrong_in_batches_only(gate: Gate, onnx_file: Path, tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.codes import CODES
+from kpipe.evidence import Ending
 from kpipe.findings import Severity
 from kpipe.judging.claims import excludes, flip_rate_upper, predicted_flip_rate
 from kpipe.judging.edges import BORDER_OF, FIRST, NUMBERS
 from kpipe.report.reach_plot import reach_plot
 from kpipe_stages.protocol import Observation, Signature, TensorSpec
 
-from .sample_run import CONTRACT, SCORES, SIGNATURE, Answers, Bench, answers, row, run_result
+from .sample_run import CONTRACT, SCORES, SIGNATURE, Answers, Bench, answers, failure, row, run_result, stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,11 +107,28 @@ def test_right_alone_and_wrong_in_company(tmp_path: Path) -> None:
     assert found.name == "batch"
 
 
+@pytest.mark.parametrize(("share", "border"), [(0.001, "batch"), (1.0, "runtime")])
+def test_what_moves_as_much_from_call_to_call_is_not_the_batch(tmp_path: Path, share: float, border: str) -> None:
+    moved = share * float(np.abs(OFF - SCORES).max())
+    wrong = answers(repeats_equal=False, repeat_difference=moved, repeat_differences={"y": moved})
+    wrong.modes["batch_3"] = {"y": list(OFF)}
+    found = edge(chain(tmp_path, (), litert=wrong), "litert")
+    assert (found.name, "Asked again" in found.sentence) == (border, border == "runtime")
+
+
 def test_a_finding_that_names_its_border_comes_before_numbers(tmp_path: Path) -> None:
     wrong = answers(OFF)
     made = Bench(tmp_path, CONTRACT + "[targets.litert]\n", targets={"litert": wrong})
     made.problems = {"litert": (Observation("KP211", "altered", "", "litert"),)}
     assert edge(made.judge(), "litert").name == "export"
+
+
+@pytest.mark.parametrize(("name", "border"), [("tensorflow", "backend"), ("litert", "runtime")])
+def test_what_a_runtime_cannot_run_is_the_backend_s_where_there_is_no_file_in_between(tmp_path: Path, name: str, border: str) -> None:
+    made = Bench(tmp_path, CONTRACT + f"[targets.{name}]\n", targets={name: None})
+    made.replaced = {f"run.{name}": stage(f"run.{name}", failure("run"), Ending.FAILED)}
+    found = edge(made.judge(), name)
+    assert (found.name, found.sentence.startswith("KP311 names it")) == (border, True)
 
 
 # ---------------------------------------------------------------- exchanged

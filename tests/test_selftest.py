@@ -23,13 +23,14 @@ from kpipe.selftest.distance import allclose, decides_alike, decisions_of, in_fl
 from kpipe.selftest.edges import edge_of_error, edge_of_run, first
 from kpipe.selftest.fault import Family, Fault, NotPlantableError, Setup
 from kpipe.selftest.faults import FAULTS
+from kpipe.selftest.own import HEALTHY, OWN
 from kpipe.selftest.planting import Files, case_of, slug
 from kpipe.selftest.result import Healthy, Row, Skipped, Table, score
-from kpipe.selftest.subjects import OWN, absolute, settled
+from kpipe.selftest.subjects import absolute, settled
 from kpipe.selftest.text import healthy_line, rendered
 from kpipe.selftest.yardsticks import bare, random_rows
 from kpipe_stages.plant_orders import Planted
-from kpipe_stages.planting.models import BUILDERS
+from kpipe_stages.planting.models import BUILDERS, HEADS
 from kpipe_stages.protocol import Trust
 from kpipe_stages.rows import Rows, write_rows
 
@@ -73,7 +74,8 @@ def test_there_are_enough_faults_of_every_family_and_each_has_a_name_of_its_own(
     assert {fault.family for fault in FAULTS} == set(Family)
     assert len({slug(fault.name) for fault in FAULTS}) == len(FAULTS)
     assert all(fault.edges <= EDGES and fault.edges for fault in FAULTS)
-    assert {name for fault in FAULTS for name in fault.subjects} <= set(OWN) == set(BUILDERS)
+    assert {name for fault in FAULTS for name in fault.subjects} <= set(OWN)
+    assert set(HEALTHY) == set(BUILDERS) == set(HEADS)
 
 
 def test_every_fault_changes_something() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,15 +65,15 @@ class Expected:
     """A case's right outcome, the findings that every run without a contract has left out (`ALWAYS`)."""
 
     verdict: str = "PASS"
-    failed: frozenset[str] = frozenset()
-    """Targets whose status is ``fail``; all others pass."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Targets whose status is ``fail``, with the border that each names first; all others pass."""
     findings: frozenset[tuple[str, str, str]] = frozenset()
     """Every error and warning: code, target, place."""
 
 
-def expect(verdict: str = "PASS", *findings: tuple[str, str, str], failed: tuple[str, ...] = ()) -> Expected:
+def expect(verdict: str = "PASS", *findings: tuple[str, str, str], failed: Mapping[str, str] | None = None) -> Expected:
     """Write an `Expected` in one line."""
-    return Expected(verdict, frozenset(failed), frozenset(findings))
+    return Expected(verdict, failed or {}, frozenset(findings))
 
 
 def loud(record: RunRecord) -> set[tuple[str, str, str]]:
@@ -90,6 +91,11 @@ def statuses(record: RunRecord) -> dict[str, str]:
     return {target.name: str(target.status) for target in record.targets}
 
 
+def edges(record: RunRecord) -> dict[str, str]:
+    """Target name to the border that it names first; only those that name one."""
+    return {target.name: target.edge.name for target in record.targets if target.edge is not None}
+
+
 def target(record: RunRecord, name: str) -> TargetRecord:
     """One target."""
     return next(t for t in record.targets if t.name == name)
@@ -102,7 +108,7 @@ def check(run: kpipe.Run, expected: Expected) -> None:
     assert statuses(record) == {t.name: "fail" if t.name in expected.failed else "pass" for t in record.targets}
     assert (str(run.verdict), int(run.exit_code)) == (expected.verdict, {"PASS": 0, "FAIL": 1, "INCOMPLETE": 3}[expected.verdict])
     assert all(t.cells.unchecked == 0 for t in record.targets if t.name not in expected.failed)
-    assert {t.name: t.edge is not None for t in record.targets} == {t.name: t.name in expected.failed for t in record.targets}
+    assert edges(record) == expected.failed
 
 
 def check_refused(record: RunRecord, edge: str = "archive") -> None:

@@ -79,7 +79,8 @@ def _table(folder: Path, faults: list[Fault], model: Path | None, contract: Path
 
 
 def _setups(folder: Path, faults: list[Fault], model: Path | None, contract: Path | None) -> list[Setup]:
-    from kpipe.selftest.subjects import OWN, own_setups, user_setup
+    from kpipe.selftest.own import OWN
+    from kpipe.selftest.subjects import own_setups, user_setup
 
     if model is not None and contract is not None:
         return [user_setup(model, contract, folder, _say)]
@@ -88,13 +89,14 @@ def _setups(folder: Path, faults: list[Fault], model: Path | None, contract: Pat
 
 
 def _healthy(folder: Path, count: int, model: Path | None, contract: Path | None, *, as_json: bool) -> int:
+    from kpipe.selftest.own import HEALTHY
     from kpipe.selftest.runner import run_healthy
-    from kpipe.selftest.subjects import OWN, user_setup
+    from kpipe.selftest.subjects import user_setup
     from kpipe.selftest.text import healthy_line
     from kpipe_stages.codec import encode, write_json
 
     users = [user_setup(model, contract, folder, _say)] if model is not None and contract is not None else []
-    found = run_healthy(count, tuple(OWN), users, folder, _say)
+    found = run_healthy(count, tuple(HEALTHY), users, folder, _say)
     write_json(folder / "healthy.json", found)
     print(json.dumps(encode(found), ensure_ascii=False, indent=1) if as_json else healthy_line(found), end="" if not as_json else "\n")
     return Exit.PASS if not found.alarms else Exit.FAIL

@@ -13,7 +13,7 @@ is said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kpipe.evidence import TargetPlan
@@ -58,6 +58,10 @@ IN_FLOORS = Tolerance(rtol=0.0, atol=1.0, source="", unit="floor")
 IN_SPACINGS = Tolerance(rtol=0.0, atol=2.0**-23, source="")
 
 
+AS_MUCH = 0.25
+"""Repeats that differ by this share of what company moves are the same randomness: the largest of fewer draws."""
+
+
 @dataclass(frozen=True)
 class Station:
     """One target of a run: what it was, what it answered, what came of it."""
@@ -70,7 +74,7 @@ class Station:
     @property
     def differs(self) -> bool:
         """Whether its numbers or decisions leave the reference when inputs are run one by one."""
-        return any(f.code in NUMBERS and (f.code == "KP404" or ALONE in f.evidence.get("modes", (ALONE,))) for f in self.findings)
+        return any(f.code in NUMBERS and ALONE in f.evidence.get("modes", (ALONE,)) for f in self.findings)
 
     @property
     def plain(self) -> bool:
@@ -88,7 +92,7 @@ def run_edge(findings: Sequence[Finding]) -> Edge | None:
     """The first border at which the run itself broke, before or beside its targets; None where nothing did."""
     errors = [f for f in findings if f.severity == "error" and f.target in {"", "reference"} and edge_of(f)]
     borders = sorted({edge_of(f) for f in errors}, key=FIRST.index)
-    return _told(borders[0], errors) if borders else None
+    return _without_a_file(_told(borders[0], errors)) if borders else None
 
 
 def name_edge(station: Station, stations: Sequence[Station], reference: Reference | None) -> Edge | None:
@@ -102,8 +106,14 @@ def name_edge(station: Station, stations: Sequence[Station], reference: Referenc
     if reference is not None and station.answers is not None and any(f.code in NUMBERS for f in errors):
         return _by_numbers(station, stations, reference)
     if any(f.code == "KP408" for f in errors):
-        return Edge("batch", "Inputs run one by one agree with the reference; in company they don't.")
-    return _told(told[0], errors) if told else None
+        return _in_company(station)
+    edge = _told(told[0], errors) if told else None
+    return _without_a_file(edge) if edge and RUNTIMES[station.plan.runtime].artifact == "keras" else edge
+
+
+def _without_a_file(edge: Edge) -> Edge:
+    """Of Keras itself: no artifact lies in between, so what runs it is the backend."""
+    return replace(edge, name="backend") if edge.name == "runtime" else edge
 
 
 def _told(border: str, errors: Sequence[Finding]) -> Edge:
@@ -115,9 +125,19 @@ def _by_numbers(station: Station, stations: Sequence[Station], reference: Refere
     if swap := exchanged(station.answers, reference.answers):
         return Edge("signature", swap)
     if not station.differs:
-        return Edge("batch", "Inputs run one by one agree with the reference; in company they don't.")
+        return _in_company(station)
     before = None if station.plan.provided else _before_it(station, stations)
     return before or _by_precision(station, stations) or _by_knobs(station) or _last(station, stations)
+
+
+def _in_company(station: Station) -> Edge:
+    """One by one it agrees and in company it doesn't: unless it moves about as much from call to call, that is the batch."""
+    largest = max((f.evidence.get("max_abs", 0.0) for f in station.findings if f.code in {"KP401", "KP408"}), default=0.0)
+    result = station.answers.result if station.answers is not None else None
+    if result is not None and result.repeats_equal is False and result.repeat_difference >= AS_MUCH * largest:
+        cause = f"Asked again, it answers the same input otherwise, by up to {result.repeat_difference:.3g}: about as much as in company."
+        return Edge("runtime", cause)
+    return Edge("batch", "Inputs run one by one agree with the reference; in company they don't.")
 
 
 def _by_knobs(station: Station) -> Edge | None:

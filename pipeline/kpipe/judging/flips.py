@@ -139,7 +139,15 @@ def _flip_findings(question: Question, cells: Cells) -> None:
         cause = f"Decisions differ from the reference on {len(inputs)} of {total} inputs ({', '.join(inputs[:5])}{_by_rule(real)}); the widest margin lost is {first.margin:.3g} on '{first.input}' ('{first.reference}' became '{first.got}'{by} in mode '{first.mode}')."
         allowed = len(inputs) <= question.max_flips
         cells.findings.append(
-            target_finding(question, "KP415" if allowed else "KP404", cause, first.input, inputs=inputs[:50], allowed=question.max_flips)
+            target_finding(
+                question,
+                "KP415" if allowed else "KP404",
+                cause,
+                first.input,
+                inputs=inputs[:50],
+                allowed=question.max_flips,
+                modes=sorted({f.mode for f in real}),
+            )
         )
     if ties:
         names = sorted({f.input for f in ties})

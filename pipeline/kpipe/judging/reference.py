@@ -14,8 +14,8 @@ from kpipe.judging.company import moved, moved_sentence
 from kpipe.judging.compare import Problem, compare, kind_of
 from kpipe.judging.floor import Floor, band_of
 from kpipe.judging.grade import finding
+from kpipe.judging.repeats import allowances, repeats_itself
 from kpipe.judging.ruled import Ruled, rule_the_reference
-from kpipe.judging.tolerance import relative_noise
 from kpipe.profiles import DEFAULT, Profile
 from kpipe.record import TruthRecord
 from kpipe_stages.decisions import runs_code
@@ -66,7 +66,7 @@ def judge_reference(
 ) -> Reference:
     """Check the reference against itself and against what was approved; ``owed`` are the ways of running that the profile asks of it."""
     findings = [
-        *_repeatable(answers, tolerances, profile),
+        *_repeatable(answers, tolerances, floors, profile),
         *_not_run(answers, owed),
         *_batch_invariant(answers, inputs, tolerances, floors),
         *_numbers(answers, inputs),
@@ -117,26 +117,13 @@ def repeats_owed(result: RunResult, profile: Profile, whose: str) -> str:
     return ""
 
 
-def magnitude(answers: Answers) -> float:
-    """The largest finite magnitude of any floating-point output, over all inputs run alone."""
-    largest = 0.0
-    for output in answers.outputs:
-        rows = answers.rows(ALONE, output)
-        if kind_of(rows.dtype) == "float":
-            peaks = (np.abs(row[np.isfinite(row)]).max(initial=0.0) for row in rows)
-            largest = max(largest, float(max(peaks, default=0.0)))
-    return largest
-
-
-def _repeatable(answers: Answers, tolerances: dict[str, Tolerance], profile: Profile) -> list[Finding]:
+def _repeatable(answers: Answers, tolerances: dict[str, Tolerance], floors: Mapping[str, Floor], profile: Profile) -> list[Finding]:
     result = answers.result
     findings = []
     if problem := repeats_owed(result, profile, "reference"):
         findings.append(finding("KP314", problem, target="reference", place="repeat"))
-    allowed = max((relative_noise(t) for t in tolerances.values()), default=0.0) * magnitude(answers)
-    if result.repeats_equal is False and (
-        profile.exact or not result.repeat_difference <= allowed
-    ):  # threads may sum in another order; randomness moves more
+    strict = profile.exact and result.repeats_equal is False
+    if strict or not repeats_itself(result, allowances(answers, tolerances, floors)):
         cause = f"The reference gave two answers to the same input; they differ by up to {result.repeat_difference:.3g}."
         findings.append(finding("KP409", cause, target="reference", difference=result.repeat_difference))
     if result.training_unset_repeats is False:

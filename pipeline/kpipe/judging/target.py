@@ -19,11 +19,12 @@ from kpipe.judging.decided import Decided
 from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.knobs import judge_knobs
 from kpipe.judging.preprocessing import input_code, judge_preprocessing
-from kpipe.judging.reference import Reference, magnitude, repeats_owed
+from kpipe.judging.reference import Reference, repeats_owed
+from kpipe.judging.repeats import allowances, relative_allowance, repeats_itself
 from kpipe.judging.stages import stage_findings, timing_findings
 from kpipe.judging.ties import breaks_tie
 from kpipe.judging.times import check_limits, summarise
-from kpipe.judging.tolerance import COARSER, derived_tolerance, precision_class, relative_noise, tolerance_for
+from kpipe.judging.tolerance import COARSER, derived_tolerance, precision_class, tolerance_for
 from kpipe.judging.verdict import failing, unchecking
 from kpipe.preparation import prepared
 from kpipe.profiles import owed_profile
@@ -154,13 +155,14 @@ def _cells(bench: _Bench, answers: Answers | None) -> Cells:
         return Cells(unchecked=len(modes) * max(1, outputs) * len(bench.scene.evidence.golden.inputs))
     if problem := repeats_owed(answers.result, profile, "target"):
         bench.add("KP314", problem, place="repeat")
-    allowed = 0.0 if profile.exact else _noise(bench) * magnitude(reference.answers)
-    if answers.result.repeats_equal is False and (profile.exact or not answers.result.repeat_difference <= allowed):
-        bench.add("KP416", f"The target gave two answers to the same input; they differ by up to {answers.result.repeat_difference:.3g}.")
     fixed = fixed_batch(bench.target, answers)
     if fixed and answers.result.fixed_batch == fixed:
         modes = profile.modes(contract, fixed)
     precision = _precision_class(bench, answers)
+    own, coarser = _own_tolerances(bench, precision, reference)
+    strict = profile.exact and answers.result.repeats_equal is False
+    if strict or not repeats_itself(answers.result, allowances(reference.answers, own, reference.floors, coarser=coarser)):
+        bench.add("KP416", f"The target gave two answers to the same input; they differ by up to {answers.result.repeat_difference:.3g}.")
     bench.question = Question(
         target=bench.plan.name,
         required=bench.plan.required,
@@ -207,13 +209,19 @@ def _precision_class(bench: _Bench, answers: Answers) -> str:
 
 
 def _tolerances(bench: _Bench, precision: str, reference: Reference) -> dict[str, Tolerance]:
-    model = precision_class(bench.scene.model_dtypes, "", "f32")
-    return {
-        output: tolerance_for(
-            output, precision, bench.scene.contract.agreement, bench.table, derived_tolerance(output, precision, model, reference.floors)
-        )
-        for output in reference.answers.outputs
-    }
+    model = _models_class(bench)
+    agreement, floors = bench.scene.contract.agreement, reference.floors
+    return {o: tolerance_for(o, precision, agreement, bench.table, derived_tolerance(o, precision, model, floors)) for o in reference.answers.outputs}
+
+
+def _own_tolerances(bench: _Bench, precision: str, reference: Reference) -> tuple[dict[str, Tolerance], bool]:
+    """What a target is held to against itself: tolerances of the model's class, and whether its own class ``precision`` is coarser than that."""
+    model = _models_class(bench)
+    return _tolerances(bench, model, reference), COARSER.index(precision) > max(COARSER.index(model), COARSER.index("float32"))
+
+
+def _models_class(bench: _Bench) -> str:
+    return precision_class(bench.scene.model_dtypes, "", "f32")
 
 
 def _tensors_here(bench: _Bench, answers: Answers) -> None:
@@ -297,7 +305,7 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
     timing = decode(TimingResult, stage.timing.data) if stage and stage.timing and stage.timing.data else None
     bench.findings += timing_findings(stage, target=plan.name, required=plan.required)
     if timing is not None and answers is not None and bench.scene.reference is not None:
-        _timed_outputs(bench, timing)
+        _timed_outputs(bench, timing, answers)
     load = _load(bench, result, stage)
     model_only, end_to_end = (summarise(timing.model_only), summarise(timing.end_to_end)) if timing else (None, None)
     peak = max((r.peak_rss_bytes for r in (stage.result, stage.timing) if r is not None), default=None) if stage else None
@@ -340,8 +348,12 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
     return Judged(record, tuple(bench.findings), tuple(cells.flips), answers, cells.per_input)
 
 
-def _timed_outputs(bench: _Bench, timing: TimingResult) -> None:
+def _timed_outputs(bench: _Bench, timing: TimingResult, answers: Answers) -> None:
     """A runtime that is fast because it is wrong fails."""
+    reference = bench.scene.reference
+    assert reference is not None
+    own, coarser = _own_tolerances(bench, _precision_class(bench, answers), reference)
+    allowed = relative_allowance(own, reference.floors, coarser=coarser)
     for kind, latency in (("model only", timing.model_only), ("end to end", timing.end_to_end)):
         if latency is None:
             continue
@@ -353,21 +365,13 @@ def _timed_outputs(bench: _Bench, timing: TimingResult) -> None:
             )
         if latency.decision_changes:
             bench.add("KP412", f"{latency.decision_changes} timed calls ({kind}) decided otherwise than the same input before.", place=kind)
-        if not latency.worst_relative <= _noise(bench):
+        if not latency.worst_relative <= allowed:
             bench.add(
                 "KP412",
                 f"A timed call ({kind}) differs from the same input's earlier answer by {latency.worst_difference:.3g} ({latency.worst_relative:.3g} of its scale).",
                 place=kind,
                 difference=latency.worst_difference,
             )
-
-
-def _noise(bench: _Bench) -> float:
-    """How far a timed output may be from the same input's alone output, relative to its scale: the tolerance where it is largest."""
-    assert bench.scene.reference is not None
-    precision = precision_class(bench.scene.model_dtypes, "", "f32")
-    tolerances = (tolerance_for(o, precision, bench.scene.contract.agreement, bench.table) for o in bench.scene.reference.answers.outputs)
-    return max((relative_noise(t) for t in tolerances), default=0.0)
 
 
 def _load(bench: _Bench, result: RunResult | None, stage: StageEvidence | None) -> LoadRecord | None:

@@ -67,8 +67,3 @@ def tolerance_for(output: str, precision: str, agreement: AgreementTable, target
         return derived
     rtol, atol = DEFAULTS[precision]
     return Tolerance(rtol=rtol, atol=atol, source=f"default for {precision}")
-
-
-def relative_noise(tolerance: Tolerance) -> float:
-    """How far two answers of one process to the same input may be apart, relative to the largest of them: threads may sum in another order."""
-    return sum(DEFAULTS["float32"]) if tolerance.unit == "floor" else tolerance.atol + tolerance.rtol

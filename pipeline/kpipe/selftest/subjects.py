@@ -17,6 +17,7 @@ from kpipe.record import Verdict
 from kpipe.running import system
 from kpipe.running.single import run_stage
 from kpipe.selftest.fault import Setup, Table
+from kpipe.selftest.own import HEALTHY
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
 from kpipe_stages.plant_orders import SubjectsJob, SubjectsResult
@@ -34,42 +35,6 @@ RUNNABLE = ("litert", "onnxruntime", "openvino")
 """The targets that faults are about, where they are installed."""
 
 QUIET: Table = {"calls": 0, "end_to_end_calls": 0}
-
-OWN: dict[str, Table] = {
-    "swatch": {
-        "model": {"backend": "tensorflow"},
-        "golden": {"batches": [2, 5]},
-        "inputs": {
-            "photo": {
-                "decode": "image",
-                "dtype": "float32",
-                "steps": [
-                    {"channels": "rgb"},
-                    {"resize": [12, 12], "method": "bilinear", "antialias": True},
-                    {"scale": 1.0 / 255.0},
-                    {"normalize": {"mean": [0.5, 0.45, 0.4], "std": [0.25, 0.22, 0.2]}},
-                ],
-            }
-        },
-        "decision": {"rule": "threshold", "output": "score", "threshold": 0.5, "labels": ["dull", "bright"]},
-    },
-    "pair": {
-        "model": {"backend": "tensorflow"},
-        "golden": {"batches": [2, 5]},
-        "inputs": {name: {"decode": "npy", "steps": [{"normalize": {"mean": 10.0, "std": 3.0}}]} for name in ("left", "right")},
-        "decisions": {
-            "risk": {"rule": "bins", "output": "risk", "edges": [0.25, 0.75], "labels": ["low", "middle", "high"]},
-            "price": {"rule": "tolerance", "output": "price", "atol": 0.01, "rtol": 0.01},
-        },
-    },
-    "tokens": {
-        "model": {"backend": "tensorflow"},
-        "golden": {"batches": [2, 5]},
-        "inputs": {"ids": {"decode": "npy", "steps": []}},
-        "decision": {"rule": "argmax", "output": "topic", "labels": ["weather", "sport", "arts", "money"]},
-    },
-}
-"""The contracts of `kpipe_stages.planting.models`."""
 
 BUILD_LIMIT_S = 600.0
 
@@ -115,7 +80,8 @@ def build(names: tuple[str, ...], out: Path, draw: int, chosen: Table, say: Say)
         golden = out / name / "golden"
         entries = [_entry(f"{name}-{i:02d}", golden, row) for i, row in enumerate(files)]
         _write(golden, entries)
-        found[name] = (settled({**OWN[name], "golden": {**OWN[name]["golden"], "path": str(golden)}}, chosen), entries)
+        table = HEALTHY[name]
+        found[name] = (settled({**table, "golden": {**table["golden"], "path": str(golden)}}, chosen), entries)
     return found
 
 

@@ -1,55 +1,22 @@
-"""The selftest's own models: small, seeded, with golden inputs as raw files. Weights are drawn and then centred, so that all decisions occur."""
+"""The selftest's own models: small, seeded, with golden inputs as raw files. Faults are planted into the three here; `further` has healthy ones."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from kpipe_stages.planting import further
+from kpipe_stages.planting.subject import ROWS, Subject, centre, shake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-Array = np.ndarray[Any, np.dtype[Any]]
+    from kpipe_stages.planting.subject import Array
 
 SEED = 20_260_903
-ROWS = 24
 COLOURS = 3
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A model and its golden inputs, raw."""
-
-    model: Any
-    raw: dict[str, list[Array]]
-    """Input name to rows as the product receives them: uint8 images, or arrays."""
-    tensors: dict[str, Array]
-    """What the contract's preprocessing makes of them, roughly: what the head is centred on."""
-    suffix: str
-
-
-def shake(model: Any, rng: np.random.Generator) -> None:
-    """Weights by fan-in, and biases and statistics that show: fresh ones are zeros and ones, which hide faults."""
-    for weight in model.weights:
-        if "float" not in str(weight.dtype) or "seed" in weight.path:
-            continue
-        fan = int(np.prod(weight.shape[:-1])) if len(weight.shape) > 1 else 1
-        values = rng.normal(scale=1.6 / np.sqrt(fan) if fan > 1 else 0.2, size=weight.shape)
-        weight.assign(np.abs(values) + 0.6 if weight.path.endswith(("variance", "gamma")) else values)
-
-
-def centre(model: Any, feed: dict[str, Array], layer: str) -> None:
-    """Move and widen a head so that its numbers have mean 0 and spread 2 over the golden inputs."""
-    import keras
-
-    head = model.get_layer(layer)
-    before = np.asarray(keras.Model(model.inputs, head.input)(list(feed.values()) if len(feed) > 1 else next(iter(feed.values())), training=False))
-    values = before @ np.asarray(head.kernel)
-    gain = 2.0 / float(values.std(axis=0).mean())
-    head.kernel.assign(np.asarray(head.kernel) * gain)
-    head.bias.assign(-values.mean(axis=0) * gain)
 
 
 def swatch(rng: np.random.Generator) -> Subject:
@@ -112,15 +79,17 @@ def tokens(rng: np.random.Generator) -> Subject:
     return Subject(model, {"ids": rows}, {"ids": np.stack(rows)}, "npy")
 
 
-HEADS = {"swatch": ("score",), "pair": ("price", "risk"), "tokens": ("topic",)}
-BUILDERS: dict[str, Callable[[np.random.Generator], Subject]] = {"swatch": swatch, "pair": pair, "tokens": tokens}
+HEADS = {"pair": ("price", "risk"), "swatch": ("score",), "tokens": ("topic",), **further.HEADS}
+"""Model to the Dense layers that `centre` moves."""
+BUILDERS: dict[str, Callable[[np.random.Generator], Subject]] = {"pair": pair, "swatch": swatch, "tokens": tokens, **further.BUILDERS}
+"""In the order of their seeds."""
 
 
 def build(name: str, draw: int) -> Subject:
     """One of `BUILDERS`, seeded by its position and the draw."""
     import keras
 
-    seed = SEED + sorted(BUILDERS).index(name) + 1000 * draw
+    seed = SEED + list(BUILDERS).index(name) + 1000 * draw
     keras.utils.set_random_seed(seed)
     subject = BUILDERS[name](np.random.default_rng(seed))
     for head in HEADS[name]:
