@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,12 @@ from kpipe.comparing.baseline import BASELINE
 from kpipe.comparison import Answer, Comparison
 from kpipe.contract import load_contract
 from kpipe.record import Verdict
+from kpipe.report.comparison import render_comparison_markdown
+from kpipe.running.system import installed_in
 from kpipe.signoff.contents import Approval
+from kpipe.signoff.log import APPROVE, Entry
 from kpipe.signoff.seal import SealOrder, seal
+from kpipe.signoff.store import open_store
 from kpipe.store import load_evidence
 from kpipe_stages.codec import decode, encode
 
@@ -136,12 +140,9 @@ def test_the_command_prints_the_same_and_ends_by_the_policy(two: Two) -> None:
     assert broken.stdout.startswith("\nFAIL  ")
     assert "KP720 error: [compare] max_changed = 0.01" in broken.stdout
     assert "lost" in broken.stdout
-    page = command("compare", two.before.folder, two.now.folder, "--contract", strict, "--markdown")
-    assert page.returncode == 1
-    assert page.stdout.startswith("## \u274c FAIL")
-    assert "| slice | inputs | changed |" in page.stdout
-    both = command("compare", two.before.folder, two.now.folder, "--markdown", "--json")
-    assert both.returncode == 2
+    page = render_comparison_markdown(kpipe.compare(two.before.folder, two.now.folder, contract=strict))
+    assert page.startswith("## \u274c FAIL")
+    assert "| slice | inputs | changed |" in page
 
 
 def test_another_policy_is_judged_again_and_a_slice_keeps_its_inputs(two: Two) -> None:
@@ -166,17 +167,30 @@ def test_a_model_is_itself(two: Two) -> None:
     assert all(t.p_value == 1.0 for t in found.tallies if t.known)
 
 
-def test_a_bundle_is_a_run(two: Two) -> None:
-    evidence = load_evidence(two.before.folder)
-    approval = Approval("A. Reviewer", "test", "2026-03-02T10:15:00+00:00", "digits", "production", "0")
-    bundle = two.top / "bundle"
-    bundle.mkdir()
-    order = SealOrder(two.before.folder, load_contract(two.top / "before.toml"), evidence, two.before.record, approval, "full")
-    name = seal(order, bundle)
+def test_a_bundle_is_a_run_and_its_store_knows_the_first_of_the_line(two: Two, tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    sealed = []
+    for at in ("2026-03-02T10:15:00+00:00", "2026-03-03T10:15:00+00:00"):
+        evidence = load_evidence(two.before.folder)
+        python = evidence.reference.python
+        evidence = replace(evidence, installed={python: installed_in(python)})  # which only a run for sign-off keeps
+        approval = Approval("A. Reviewer", "test", at, "digits", "production", "0")
+        order = SealOrder(two.before.folder, load_contract(two.top / "before.toml"), evidence, two.before.record, approval, "full")
+        name, new = store.seal(lambda folder, order=order: seal(order, folder))
+        entry = Entry(1, 0, "", APPROVE, at, "A. Reviewer", "test", "digits", "production", name, "PASS", "run", two.before.record.candidate.sha256)
+        store.append(entry, fresh=new)
+        sealed.append(name)
+    bundle = store.fetch(sealed[1])
     found = kpipe.compare(bundle, two.now.folder)
-    assert (found.before.kind, found.before.id) == ("bundle", name)
+    assert (found.before.kind, found.before.id) == ("bundle", sealed[1])
     assert two.now.record.baseline is not None
     assert encode(found.changed) == encode(two.now.record.baseline.changed)
+    assert [(m.since, m.id) for m in found.moved] == [("baseline", sealed[1]), ("first approved", sealed[0])]
+    copy = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    record = copy / "run" / "run.json"
+    record.write_text(record.read_text(encoding="utf-8").replace('"wall_s": ', '"wall_s": 1'), encoding="utf-8")
+    with pytest.raises(kpipe.KpipeError, match=r"run/run.json was altered"):
+        kpipe.compare(copy, two.now.folder)
 
 
 def test_a_baseline_that_is_gone_or_another_leaves_the_run_incomplete(two: Two, tmp_path: Path) -> None:
@@ -190,7 +204,7 @@ def test_a_baseline_that_is_gone_or_another_leaves_the_run_incomplete(two: Two, 
         (one,) = sample_gate.findings(run.record, "KP721")
         assert said in one.cause
     (copy / BASELINE).write_text("{", encoding="utf-8")
-    with pytest.raises(kpipe.RunFolderError, match="its baseline isn't known"):
+    with pytest.raises(kpipe.RunFolderError, match="isn't known, because baseline.json can't be read"):
         kpipe.judge(copy, write=False)
 
 

@@ -67,7 +67,7 @@ def show(run: Run, *, as_json: bool) -> int:
         if run.record.baseline is not None:
             from kpipe.report.comparison import render_comparison_text
 
-            sys.stdout.write(render_comparison_text(run.record.baseline))
+            sys.stdout.write(render_comparison_text(run.record.baseline, findings=False))
         print(f"Report: {run.report}")
     return int(run.exit_code)
 

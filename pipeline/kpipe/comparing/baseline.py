@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kpipe.comparing.compare import compare
 from kpipe.comparing.subject import Subject, open_first, open_subject, subject_of
 from kpipe.errors import KpipeError, RunFolderError
+from kpipe.judging.edges import run_edge
 from kpipe.judging.grade import finding
 from kpipe.judging.verdict import reach
 from kpipe_stages.codec import CodecError, read_json, write_json
@@ -52,7 +53,9 @@ def held_to_baseline(run: Path, loaded: LoadedContract, evidence: Evidence, reco
     try:
         ref = read_json(BaselineRef, run / BASELINE)
     except (OSError, CodecError) as error:
-        raise RunFolderError(f"{run / BASELINE} can't be read: {error}. Without it the run's baseline isn't known; validate anew.") from error
+        raise RunFolderError(
+            f"the baseline of {run} isn't known, because {BASELINE} can't be read: {error}. Restore that file, or validate anew."
+        ) from error
     found, comparison = [], None
     try:
         before = open_subject(Path(ref.path))
@@ -67,4 +70,11 @@ def held_to_baseline(run: Path, loaded: LoadedContract, evidence: Evidence, reco
     synthetic = evidence.golden.kind in {"synthetic", "none"}
     verdict, headline = reach(findings, record.targets, synthetic=synthetic, incomplete=evidence.incomplete)
     kept = verdict is record.verdict
-    return replace(record, baseline=comparison, findings=findings, verdict=verdict, headline=record.headline if kept else headline)
+    return replace(
+        record,
+        baseline=comparison,
+        findings=findings,
+        verdict=verdict,
+        headline=record.headline if kept else headline,
+        edge=record.edge or run_edge(findings),
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kpipe.comparing.ancestry import first_approved
 from kpipe.comparison import Side
 from kpipe.contract import CONTRACT_NAME, Contract, parse_contract
-from kpipe.errors import KpipeError, UsageError
+from kpipe.errors import BundleError, KpipeError, UsageError
 from kpipe.evidence import Evidence
 from kpipe.judging.answers import ALONE, Answers, open_answers
 from kpipe.judging.decided import DECIDE_STAGE, stored_decisions
@@ -17,6 +17,8 @@ from kpipe.record import RunRecord
 from kpipe.signoff.bundle import open_bundle
 from kpipe.signoff.decisions import specs_of
 from kpipe.signoff.manifest import MANIFEST
+from kpipe.signoff.store import find_bundle
+from kpipe.signoff.verify import verify
 from kpipe.store import load_evidence, load_record
 from kpipe_stages.codec import CodecError
 from kpipe_stages.decisions import Decision, DecisionError
@@ -65,6 +67,8 @@ def open_subject(path: Path) -> Subject:
     """
     path = path.resolve()
     if (path / MANIFEST).is_file():
+        if altered := verify(find_bundle(str(path))).findings:
+            raise BundleError(f"{path} can't be compared: {altered[0].cause} 'kpipe verify {path}' says what else is wrong.")
         bundle = open_bundle(path)
         return subject_of(bundle.run, "bundle", bundle.id, path)
     if not path.is_dir():

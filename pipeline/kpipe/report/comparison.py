@@ -32,12 +32,12 @@ class Block:
     below: str = ""
 
 
-def render_comparison_text(found: Comparison) -> str:
-    """For a terminal; pure ASCII."""
+def render_comparison_text(found: Comparison, *, findings: bool = True) -> str:
+    """For a terminal; pure ASCII. Without ``findings`` below a report that has them already."""
     lines = ["", f"{found.outcome}  {text.clean(found.headline)}", *(f"  {line}" for line in _about(found)), ""]
     for block in blocks(found):
         lines += [block.title, *(f"  {line}" for line in _columns(block)), *([f"  {block.below}"] if block.below else []), ""]
-    for f in found.findings:
+    for f in found.findings if findings else ():
         lines += [f"{f.code} {f.severity}: {text.clean(f.cause)}", f"  {text.clean(f.remedy)}"]
     return "\n".join(line.rstrip() for line in lines).encode("ascii", "backslashreplace").decode("ascii") + "\n"
 
