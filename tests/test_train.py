@@ -209,7 +209,8 @@ def test_a_faulty_recipe_is_a_finding_and_leaves_the_old_model(faults: tuple[Pat
     assert FAULTS[name][2] in message
     assert place.startswith(str(top / name / "recipe.py"))
     out = top / name / "out"
-    assert [path.name for path in out.iterdir()] == ["model.keras"]
+    kept = ["model.keras.checkpoints"] if name == "save" else []  # what was trained and can't be saved isn't lost
+    assert sorted(path.name for path in out.iterdir()) == ["model.keras", *kept]
     assert (out / "model.keras").read_bytes() == b"the model before"
 
 

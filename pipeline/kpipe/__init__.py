@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kpipe.api import Run, judge, load_run, report, validate
+    from kpipe.api import Run, compare, judge, load_run, report, validate
     from kpipe.errors import ContractError, GoldenError, KpipeError, RunFolderError, UsageError
     from kpipe.findings import Finding, Severity
     from kpipe.record import RunRecord, Verdict
@@ -27,6 +27,7 @@ __all__ = [
     "Severity",
     "UsageError",
     "Verdict",
+    "compare",
     "judge",
     "load_run",
     "report",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "kpipe.api": ("Run", "judge", "load_run", "report", "validate"),
+    "kpipe.api": ("Run", "compare", "judge", "load_run", "report", "validate"),
     "kpipe.errors": ("ContractError", "GoldenError", "KpipeError", "RunFolderError", "UsageError"),
     "kpipe.findings": ("Finding", "Severity"),
     "kpipe.record": ("RunRecord", "Verdict"),

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe import signals
+from kpipe.comparing.baseline import held_to_baseline, note_baseline
+from kpipe.comparing.compare import compare as compare_subjects
+from kpipe.comparing.subject import open_first, open_subject
 from kpipe.contract import LoadedContract, check_names, load_contract, parse_contract
 from kpipe.errors import Exit, KpipeError, RunFolderError
 from kpipe.judging.again import adapt
@@ -32,6 +35,7 @@ from kpipe_stages.digest import digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from kpipe.comparison import Comparison
     from kpipe.evidence import Evidence
 
 
@@ -78,6 +82,7 @@ def validate(
     jobs: int | None = None,
     resume: bool = False,
     profile: str | None = None,
+    baseline: str | os.PathLike[str] | None = None,
     waivers: str | os.PathLike[str] | None = None,
     on_event: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> Run:
@@ -93,6 +98,7 @@ def validate(
         jobs: workers at a time; else as many as there are cores.
         resume: continue the run in ``out``.
         profile: ``default`` or ``signoff``; else the contract's.
+        baseline: a run or a bundle of an earlier model, to hold this one against by the contract's ``[compare]``.
         waivers: findings that somebody answers for; else ``waivers.toml`` beside the contract.
         on_event: called with a stage's name and its event while the run goes on.
 
@@ -115,10 +121,13 @@ def validate(
         profile=profile,
     )
     resolved = resolve(request)
+    earlier = open_subject(Path(baseline)) if baseline is not None else None
     held_to = waivers_for(waivers, resolved.loaded.folder if resolved.loaded.source != "inferred" else None)
     folder = open_run_folder(request.out or new_run_path(request.model), _order(resolved), resume=resume)
     with held(folder), _resumable(folder):
         folder.write_text("contract.toml", resolved.loaded.text)
+        if earlier is not None:
+            note_baseline(folder.path, earlier)
         try:
             evidence = signals.run(collect(resolved, folder, on_event or (lambda *_: None)))
         except KpipeError:
@@ -130,7 +139,7 @@ def validate(
         if differing := [target.name for target in record.targets if target.edge and target.edge.name in TUNABLE]:
             save_evidence(folder, signals.run(turn_knobs(resolved, folder, evidence, differing, on_event or (lambda *_: None))))
             return conclude(folder, resolved.loaded, held_to)
-        return _write(folder, record, held_to)
+        return _write(folder, held_to_baseline(folder.path, resolved.loaded, evidence, record), held_to)
 
 
 @contextmanager
@@ -172,7 +181,9 @@ def _listed(versions: Mapping[str, str]) -> str:
 
 def conclude(folder: RunFolder, loaded: LoadedContract, waivers: WaiverSet = NO_WAIVERS) -> Run:
     """Judge what a run left behind and write its record and reports."""
-    return _write(folder, judge_run(folder.path, loaded, load_evidence(folder.path), waivers), waivers)
+    evidence = load_evidence(folder.path)
+    record = judge_run(folder.path, loaded, evidence, waivers)
+    return _write(folder, held_to_baseline(folder.path, loaded, evidence, record), waivers)
 
 
 def waivers_for(given: str | os.PathLike[str] | None, beside: Path | None, kept: Path | None = None) -> WaiverSet:
@@ -240,7 +251,7 @@ def _judged(path: Path, loaded: LoadedContract, evidence: Evidence, waivers: Wai
     try:
         if (signature := model_signature({stage.name: stage for stage in evidence.stages})) is not None:
             check_names(loaded.contract, signature, loaded.source)
-        return judge_run(path, loaded, evidence, waivers)
+        return held_to_baseline(path, loaded, evidence, judge_run(path, loaded, evidence, waivers))
     except CodecError as error:
         raise RunFolderError(f"{path}: a stage's answer can't be read by this kpipe: {error}. Judge it with the kpipe that made it.") from error
 
@@ -274,6 +285,30 @@ def _made_with(path: Path, evidence: Evidence) -> LoadedContract:
             f"{evidence.contract_sha256}. Restore it, and give another contract with --contract."
         )
     return loaded
+
+
+def compare(
+    before: str | os.PathLike[str],
+    now: str | os.PathLike[str],
+    *,
+    contract: str | os.PathLike[str] | None = None,
+    first: str | os.PathLike[str] | None = None,
+) -> Comparison:
+    """Hold a finished run or a bundle against an earlier one; nothing is run.
+
+    Args:
+        before: the earlier model's run or bundle.
+        now: the later one's.
+        contract: whose ``[compare]`` is the policy; else the later one's own.
+        first: the first approved model's run or bundle, for the drift since then; else the one that the log of the baseline's store has.
+
+    Raises:
+        KpipeError: one of them can't be read, or was altered.
+    """
+    subjects = [open_subject(Path(path)) for path in (before, now)]
+    policy = load_contract(Path(contract)).contract if contract is not None else subjects[1].contract
+    ancestor = open_subject(Path(first)) if first is not None else open_first(Path(before))
+    return compare_subjects(subjects[0], subjects[1], policy.compare, policy.agreement.confidence, ancestor)
 
 
 def report(run: Run) -> Run:

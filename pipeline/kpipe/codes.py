@@ -143,6 +143,13 @@ _ROWS = (
         "Save the model again, so that the file holds what the model uses.",
     ),
     Code("KP018", E, "Recipe failed", "A training recipe is missing a part, or raised an exception.", "Fix the recipe where the message says."),
+    Code(
+        "KP019",
+        E,
+        "Checkpoint refused",
+        "A checkpoint of a training can't be written, is damaged, or is of another training than the one that is to go on from it.",
+        "Do what the message says; checkpoints that are whole are left as they are.",
+    ),
     Code("KP101", E, "Golden file missing", "The manifest names a raw file that is not there.", "Restore the file, or remove the entry on purpose."),
     Code(
         "KP102",
@@ -645,11 +652,71 @@ _ROWS = (
         "The entries of a store's log don't follow from one another, or what is current contradicts them.",
         "Don't use the store until it is known who wrote to it; restore log and pointers from a backup.",
     ),
+    Code(
+        "KP720",
+        E,
+        "More changed decisions than allowed",
+        "Against an earlier model more golden inputs are decided otherwise than [compare] of the contract allows.",
+        "Look at the changed inputs; approve their new decisions in the golden set on purpose, or train again.",
+    ),
+    Code(
+        "KP721",
+        E,
+        "Comparison could not be proved",
+        "A rule of [compare] can neither hold nor break by what was compared: inputs, a decision rule or the baseline itself are missing.",
+        "Validate the earlier model on today's golden set, and compare with that run.",
+    ),
+    Code(
+        "KP722",
+        W,
+        "Worse than the baseline",
+        "The earlier model is right on more inputs, by more than chance explains (McNemar's exact test).",
+        "Look at the inputs that were lost, and at the slice that they come from.",
+    ),
+    Code(
+        "KP723",
+        W,
+        "Other surroundings than the baseline's",
+        "Machine, versions, settings or contract differ from the baseline's, so not every difference is the model's.",
+        "Validate both models in one environment, where a difference has to be the model's.",
+    ),
+    Code(
+        "KP724",
+        W,
+        "Not compared",
+        "Something that only one side has was not held against the baseline.",
+        "Validate both models with the same golden set, targets and decision rules.",
+    ),
+    Code(
+        "KP725",
+        W,
+        "Baseline has not passed",
+        "The run or bundle that serves as the baseline did not end in PASS itself.",
+        "Compare with an approved model.",
+    ),
 )
 
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}
 
 UNCHECKED_CODES = frozenset(
-    {"KP301", "KP302", "KP304", "KP305", "KP306", "KP310", "KP312", "KP314", "KP315", "KP417", "KP419", "KP505", "KP604", "KP609", "KP610", "KP611"}
+    {
+        "KP301",
+        "KP302",
+        "KP304",
+        "KP305",
+        "KP306",
+        "KP310",
+        "KP312",
+        "KP314",
+        "KP315",
+        "KP417",
+        "KP419",
+        "KP505",
+        "KP604",
+        "KP609",
+        "KP610",
+        "KP611",
+        "KP721",
+    }
 )
 """What the machine does, not the artifact: it leaves cells unchecked (INCOMPLETE) and fails nothing by itself."""

@@ -160,6 +160,22 @@ class RunTable(Table):
     total_s: Positive = 1800.0
 
 
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class CompareTable(Table):
+    """``[compare]``: how much may change against an earlier model, in shares of the golden inputs."""
+
+    max_changed: Share | None = None
+    slices: dict[str, Share] = {}
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> CompareTable:
+        if self.max_changed is None and not self.slices:
+            raise ValueError("compare is empty; expected max_changed or slices, or no such table: it promises nothing")
+        return self
+
+
 class LimitsTable(Table):
     """``limits``: seconds, milliseconds, MiB."""
 
@@ -207,6 +223,7 @@ class Contract(Table):
     export: ExportTable = ExportTable()
     timing: TimingTable = TimingTable()
     run: RunTable = RunTable()
+    compare: CompareTable | None = None
     targets: dict[str, TargetTable] = {}
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from kpipe.comparison import Comparison
 from kpipe.findings import Finding
 from kpipe_stages.protocol import Identity, Signature
 
@@ -504,6 +505,8 @@ class RunRecord:
     """Every decision rule in force."""
     profile: str = "default"
     """What was asked of every target: ``default`` or ``signoff``."""
+    baseline: Comparison | None = None
+    """Held against an earlier model, where ``--baseline`` named one."""
     waivers: tuple[WaiverRecord, ...] = ()
     """Every waiver that was given."""
     waivers_sha256: str = ""

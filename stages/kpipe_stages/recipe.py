@@ -57,6 +57,8 @@ class Recipe:
         """
         try:
             return function(*arguments)
+        except StageError:  # a stage's own word, from within the recipe's call
+            raise
         except (Exception, SystemExit) as error:  # the recipe is the user's code: whatever it raises is a finding about it
             raise fault(self.file, error, doing) from error
 

@@ -1,7 +1,7 @@
 """Stage ``train``: run a recipe, write the model whole or not at all, and say what the run was.
 
 The backend comes from the environment that the orchestrator built; a process on another one stops. Beside the model lies
-``<model>.train.json``, the stage's result.
+``<model>.train.json``, the stage's result; until the model is written, ``<model>.checkpoints``.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 import os
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kpipe_stages.checkpointing import files
+from kpipe_stages.checkpointing.ordered import NotArraysError, as_arrays, leaves
+from kpipe_stages.checkpointing.resuming import Footing, begin
 from kpipe_stages.codec import decode, write_json
 from kpipe_stages.digest import digest
-from kpipe_stages.protocol import Epoch, Job, Observation, StageError, TrainJob, TrainResult
+from kpipe_stages.fitting import Clock, Fit
+from kpipe_stages.protocol import CheckpointCost, Job, Observation, StageError, TrainJob, TrainResult
 from kpipe_stages.recipe import CODE, Recipe, load_recipe
 
 if TYPE_CHECKING:
@@ -24,24 +27,34 @@ if TYPE_CHECKING:
 _PAIR = 2
 
 
-@dataclass
-class _Clock:
-    """What the training loop tells while it runs."""
-
-    started: float = 0.0
-    compile_s: float = 0.0
-    epoch_started: float = 0.0
-    epochs: list[Epoch] = field(default_factory=list)
-
-
 def run(job: Job, worker: Worker) -> TrainResult:
     """Train and save.
 
     Raises:
-        StageError: another backend than the job's (KP310); a recipe that is missing, incomplete, raises or diverges (KP018).
+        StageError: another backend than the job's (KP310); a recipe that is missing, incomplete, raises or diverges (KP018); a checkpoint that
+            can't be written or used, or is of another training (KP019).
     """
-    start = time.perf_counter()
     params = decode(TrainJob, job.params)
+    folder = files.folder_of(params.out)
+    _check_folder(params, folder)
+    with files.held(folder):
+        _check_folder(params, folder)
+        return _run(params, folder, worker)
+
+
+def _check_folder(params: TrainJob, folder: Path) -> None:
+    """A training never begins over another's checkpoints, nor goes on from none."""
+    there = files.checkpoints(folder)
+    if there and not params.resume:
+        cause = f"{folder} holds checkpoints of a training that did not end ({there[0].name} steps)"
+        raise StageError(Observation(files.CODE, cause, "Go on with --resume, give another --out, or move that folder away.", place=str(folder)))
+    if params.resume and not there:
+        cause = f"there is no checkpoint in {folder} to go on from"
+        raise StageError(Observation(files.CODE, cause, "Start the training without --resume.", place=str(folder)))
+
+
+def _run(params: TrainJob, folder: Path, worker: Worker) -> TrainResult:
+    start = time.perf_counter()
     keras, _ = worker.timed("import", _import_keras)
     worker.distributions = ["keras", params.backend, "numpy", "pillow"]
     if keras.backend.backend() != params.backend:
@@ -50,21 +63,59 @@ def run(job: Job, worker: Worker) -> TrainResult:
     keras.utils.set_random_seed(params.seed)
     recipe, _ = worker.timed("recipe", lambda: load_recipe(params.recipe))
     model = _built(recipe, keras)
-    data = _data(recipe)
-    clock = _Clock()
-    _, fit_s = worker.timed("fit", lambda: _fit(recipe, model, data, params.epochs or recipe.epochs, clock, worker))
-    _, save_s = worker.timed("save", lambda: _save(model, Path(params.out), recipe))
+    (x, y), validation = _data(recipe)
+    epochs = params.epochs or recipe.epochs
+    footing = _footing(params, recipe, model, (x, y), validation, folder, epochs, worker)
+    fit = Fit(recipe, footing.model, epochs, validation, Clock(), worker, footing.keeper, footing.state, footing.epoch, footing.batch)
+    clock = fit.clock
+    clock.epochs, clock.epoch_started, clock.compile_s = list(footing.epochs), -footing.running_s, footing.compile_s
+    _, fit_s = worker.timed("fit", lambda: _fit(fit, footing, x, y))
+    _check_epochs(fit, folder)
+    _, save_s = worker.timed("save", lambda: _save(fit.model, Path(params.out), recipe))
+    keeper = footing.keeper
     result = TrainResult(
         model_sha256=digest(params.out),
         seed=params.seed,
         epochs=tuple(clock.epochs),
         compile_s=clock.compile_s,
-        steps_s=fit_s - clock.compile_s,
+        steps_s=fit_s - (0.0 if footing.compile_s else clock.compile_s),
         save_s=save_s,
         total_s=time.perf_counter() - start,
+        checkpoints=keeper.cost if keeper else CheckpointCost(),
+        no_checkpoints=footing.none,
+        notes=keeper.notes if keeper else (),
+        resumed=keeper.resumed if keeper else (),
+        preserved=keeper.preserved if keeper else (),
     )
     write_json(f"{params.out}.train.json", result)
+    files.remove(folder)
     return result
+
+
+def _footing(
+    params: TrainJob, recipe: Recipe, model: Any, data: tuple[Any, Any], validation: Any, folder: Path, epochs: int, worker: Worker
+) -> Footing:
+    """Where the training begins, and who keeps its checkpoints; none where the data's order can't be known."""
+    import keras
+
+    if type(model).fit is not keras.Model.fit:
+        none = f"{type(model).__name__} has a fit() of its own, which can't be entered in the middle"
+    else:
+        try:
+            floatx = keras.config.floatx()
+            x, y = (as_arrays(part, floatx) for part in data)
+            held_out = {f"validation {name}": array for name, array in leaves(tuple(as_arrays(part, floatx) for part in validation), "").items()}
+            worker.enter("replay")
+            found: Footing = recipe.call("the training", begin, params, recipe, model, (x, y), held_out, folder, epochs, worker)
+            return found
+        except NotArraysError as error:
+            none = f"load_data() gives {error}"
+    if params.resume or params.checkpoint.kind in {"steps", "epochs"}:
+        cause = f"{recipe.file}: this training can't be resumed: {none}"
+        raise StageError(
+            Observation(files.CODE, cause, "Return arrays of numbers from load_data(), or train without --checkpoint-every and --resume.")
+        )
+    return Footing(model, none=none)
 
 
 def _import_keras() -> Any:
@@ -95,39 +146,24 @@ def _wrong(recipe: Recipe, cause: str, remedy: str) -> StageError:
     return StageError(Observation(CODE, f"{recipe.file}: {cause}", remedy, place=str(recipe.file)))
 
 
-def _fit(recipe: Recipe, model: Any, data: Any, epochs: int, clock: _Clock, worker: Worker) -> None:
-    (x, y), validation = data
-    clock.started = time.perf_counter()
-    callback = _watcher(clock, epochs, worker)
-    recipe.call(
-        "the training",
-        lambda: model.fit(x, y, batch_size=recipe.batch_size, epochs=epochs, validation_data=validation, callbacks=[callback], verbose=0),
-    )
-    for epoch in clock.epochs:
+def _fit(fit: Fit, footing: Footing, x: Any, y: Any) -> None:
+    if footing.data is None:
+        fit.recipe.call("the training", fit.plain, x, y)
+    else:
+        fit.recipe.call("the training", fit.ordered, footing.data)
+
+
+def _check_epochs(fit: Fit, folder: Path) -> None:
+    """A training that diverged is worth no checkpoint: going on from one would end there again."""
+    for epoch in fit.clock.epochs:
         if bad := {name: value for name, value in epoch.metrics.items() if not math.isfinite(value)}:
-            raise _wrong(recipe, f"epoch {epoch.epoch} ended with {bad}", "Lower the learning rate, or look for NaN in the data.")
-    if len(clock.epochs) != epochs:
-        raise _wrong(recipe, f"{len(clock.epochs)} of {epochs} epochs were run", "Leave no early stop in the recipe's callbacks.")
-
-
-def _watcher(clock: _Clock, epochs: int, worker: Worker) -> Any:
-    """A Keras callback that keeps the clock and reports progress."""
-    import keras
-
-    class Watcher(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002  # Keras names it
-            clock.epoch_started = time.perf_counter()
-            self.epoch = epoch
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  # as above
-            clock.compile_s = clock.compile_s or time.perf_counter() - clock.started
-            worker.progress(f"epoch {self.epoch + 1}/{epochs}", batch + 1, self.params.get("steps") or 0)
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            metrics = {name: float(value) for name, value in (logs or {}).items()}
-            clock.epochs.append(Epoch(epoch + 1, metrics, time.perf_counter() - clock.epoch_started))
-
-    return Watcher()
+            files.remove(folder)
+            raise _wrong(fit.recipe, f"epoch {epoch.epoch} ended with {bad}", "Lower the learning rate, or look for NaN in the data.")
+    if len(fit.clock.epochs) != fit.epochs:
+        files.remove(folder)
+        raise _wrong(
+            fit.recipe, f"{len(fit.clock.epochs)} of {fit.epochs} epochs were run", "Leave nothing in the recipe that stops the training early."
+        )
 
 
 def _save(model: Any, out: Path, recipe: Recipe) -> None:

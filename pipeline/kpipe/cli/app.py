@@ -80,6 +80,9 @@ def validate(  # noqa: PLR0917 - each is an option of the command
         str | None,
         typer.Option("--profile", help="default, or signoff: five repeats, more batch sizes, every position of a batch; else the contract's."),
     ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", help="A run or bundle of an earlier model, to hold this one against by the contract's [compare].")
+    ] = None,
     waivers: WaiversOption = None,
     as_json: Json = False,
 ) -> int:
@@ -87,7 +90,19 @@ def validate(  # noqa: PLR0917 - each is an option of the command
     from kpipe.cli.validate import run_validate
     from kpipe.running.request import Request
 
-    request = Request(model, contract, golden, tuple(target or ()), tuple(custom_objects or ()), out, jobs, resume, profile=profile, waivers=waivers)
+    request = Request(
+        model,
+        contract,
+        golden,
+        tuple(target or ()),
+        tuple(custom_objects or ()),
+        out,
+        jobs,
+        resume,
+        profile=profile,
+        baseline=baseline,
+        waivers=waivers,
+    )
     return run_validate(request, as_json=as_json)
 
 
@@ -130,6 +145,24 @@ def report(run: RunArgument, as_json: Json = False) -> int:
 
 
 @app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(help="The earlier model's run or bundle.", show_default=False)],
+    now: Annotated[Path, typer.Argument(help="The later model's run or bundle.", show_default=False)],
+    contract: Annotated[Path | None, typer.Option("--contract", help="The contract whose [compare] is the policy; else NOW's own.")] = None,
+    first: Annotated[
+        Path | None,
+        typer.Option("--first", help="The first approved model's run or bundle, for the drift since; else the one in the log of BEFORE's store."),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Hold a model against an earlier one, from what two runs or bundles left behind; nothing is run."""
+    from kpipe.cli.compare import run_compare
+
+    return run_compare(before, now, contract, first, markdown=markdown, as_json=as_json)
+
+
+@app.command()
 def diagnose(
     run: RunArgument,
     target: Annotated[str, typer.Option("--target", help="The target to look into.", show_default=False)],
@@ -150,11 +183,30 @@ def train(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")] = 0,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Epochs; else the recipe's.")] = None,
     backend: Annotated[str, typer.Option("--backend", help="Keras backend.")] = "jax",
+    checkpoint_every: Annotated[
+        str,
+        typer.Option("--checkpoint-every", help="auto (costs about 1 % of the time), '500 steps', '2 epochs', or off."),
+    ] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in OUT.checkpoints.")] = False,
 ) -> int:
-    """Train a recipe in a process of its own and save the .keras file with its record beside it."""
+    """Train a recipe in a process of its own and save the .keras file with its record beside it.
+
+    Until the model is saved, checkpoints lie in OUT.checkpoints: 'kpipe checkpoint OUT' prints what one preserves.
+    """
     from kpipe.cli.train import run_train
 
-    return run_train(recipe, out, seed=seed, epochs=epochs, backend=backend)
+    return run_train(recipe, out, seed=seed, epochs=epochs, backend=backend, checkpoint_every=checkpoint_every, resume=resume)
+
+
+@app.command()
+def checkpoint(
+    model: Annotated[Path, typer.Argument(help="The .keras file that the training makes, or a checkpoint's folder.", show_default=False)],
+    as_json: Json = False,
+) -> int:
+    """Print where an unfinished training stands and what its newest checkpoint preserves."""
+    from kpipe.cli.checkpoint import run_checkpoint
+
+    return run_checkpoint(model, as_json=as_json)
 
 
 @app.command()

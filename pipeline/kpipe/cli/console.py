@@ -40,9 +40,17 @@ class Progress:
             self._running[stage] = f" {event['what']}{total}"
         elif kind == "phase":
             self._running[stage] = f" {event['phase']}"
+        elif kind == "notice":
+            self._notice(event["text"])
         elif kind in {"result", "timed"}:
             self._finished(stage, "timed" if kind == "timed" else event["status"])
         self._draw()
+
+    def _notice(self, text: str) -> None:
+        """What has to be read, and isn't overwritten."""
+        if not self._quiet:
+            self.close()
+            print(f"kpipe: {text}", file=sys.stderr, flush=True)
 
     def _finished(self, stage: str, how: str) -> None:
         self._running.pop(stage, None)

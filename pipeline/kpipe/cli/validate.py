@@ -31,6 +31,7 @@ def run_validate(request: Request, *, as_json: bool) -> int:
             jobs=request.jobs,
             resume=request.resume,
             profile=request.profile,
+            baseline=request.baseline,
             waivers=request.waivers,
             on_event=progress,
         )
@@ -63,6 +64,10 @@ def show(run: Run, *, as_json: bool) -> int:
         print(json.dumps(encode(run.record), ensure_ascii=False, indent=1))
     else:
         sys.stdout.write(render_table(run.record, color=colored(), width=width()))
+        if run.record.baseline is not None:
+            from kpipe.report.comparison import render_comparison_text
+
+            sys.stdout.write(render_comparison_text(run.record.baseline, findings=False))
         print(f"Report: {run.report}")
     return int(run.exit_code)
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from kpipe.record import KnobRecord
 
 BORDER_OF = {
-    **dict.fromkeys(("KP001", "KP002", "KP003", "KP004", "KP005", "KP006", "KP007", "KP008", "KP009", "KP010", "KP011", "KP012", "KP018"), "archive"),
+    **dict.fromkeys(
+        ("KP001", "KP002", "KP003", "KP004", "KP005", "KP006", "KP007", "KP008", "KP009", "KP010", "KP011", "KP012", "KP018", "KP019"), "archive"
+    ),
     **dict.fromkeys(("KP101", "KP102", "KP105"), "golden"),
     **dict.fromkeys(("KP103", "KP109"), "decode"),
     **dict.fromkeys(("KP104", "KP106", "KP110", "KP112"), "preprocess"),
@@ -40,7 +42,7 @@ BORDER_OF = {
     **dict.fromkeys(("KP303", "KP311", "KP416", "KP412"), "runtime"),
     **dict.fromkeys(("KP307", "KP309"), "precision"),
     **dict.fromkeys(("KP313", "KP409", "KP411", "KP413", "KP418"), "backend"),
-    **dict.fromkeys(("KP410", "KP608"), "decision"),
+    **dict.fromkeys(("KP410", "KP608", "KP720"), "decision"),
 }
 """Code to the border that it names by itself."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kpipe.codes import CODES
 from kpipe.record import CellCounts
 from kpipe.report import grouping, ledger, plots, reach_plot, summary, text
+from kpipe.report.comparison import blocks as comparison_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -162,6 +163,7 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "classes": ledger.histogram(record.golden.classes, 24),
         "slices": ledger.histogram(record.golden.slices, 24),
         "codes": _codes(record),
+        "baseline_blocks": comparison_blocks(record.baseline) if record.baseline else [],
         # Drawn here, from text that matplotlib escaped.
         "plots": {name: Markup(drawing) for name, drawing in drawn.items()},  # noqa: S704 - as said
     }

@@ -33,9 +33,21 @@ def render_markdown(record: RunRecord) -> str:
         _table(record),
         *(_findings(severity, found) for severity, found in summary.by_severity(record.findings).items()),
         _flips(record),
+        _baseline(record),
         "The whole record: `report.html` and `run.json` in the run folder.",
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _baseline(record: RunRecord) -> str:
+    """What the baseline makes of the run, where it was held against one."""
+    if record.baseline is None:
+        return ""
+    from kpipe.report.comparison import blocks, comparison_block  # which escapes as this module does
+
+    return "\n\n".join(
+        [f"### Against the baseline\n\n{escape(record.baseline.headline)}", *(comparison_block(block) for block in blocks(record.baseline))]
+    )
 
 
 def escape(value: object, limit: int = _TEXT_LIMIT) -> str:

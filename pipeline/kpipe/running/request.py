@@ -33,6 +33,8 @@ class Request:
     cache: str | None = None
     profile: str | None = None
     """``--profile``; else the contract's."""
+    baseline: Path | None = None
+    """``--baseline``: an earlier model's run or bundle."""
     waivers: Path | None = None
     """``--waivers``; else ``waivers.toml`` beside the contract. What a run is judged with, not what it does."""
 

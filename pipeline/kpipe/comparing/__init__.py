@@ -1,0 +1,1 @@
+"""One model against another, from what two runs or bundles left behind. Everything but `subject`, `ancestry` and `baseline` is pure."""

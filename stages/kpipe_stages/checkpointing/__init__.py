@@ -1,0 +1,1 @@
+"""Checkpoints of a training: what is in one, how it gets on the disk and back, and whether it is of this very training."""
