@@ -34,7 +34,7 @@ from kpipe_stages.codec import encode, write_json
 from kpipe_stages.digest import digest
 from kpipe_stages.protocol import PROTOCOL, Job
 
-from .sample_gate import GOLDEN, LAYERS, MODEL, codes, eventually, flat, manifest, without_targets
+from .sample_gate import GOLDEN, LAYERS, MODEL, ROOT, codes, eventually, flat, manifest, without_targets
 from .sample_run import Bench
 
 if TYPE_CHECKING:
@@ -43,6 +43,20 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.runtimes
 
 TARGETS = "[targets.saved_model]\n[targets.litert]\n[targets.onnxruntime]\n"
+LIMITED = """[targets.litert]
+limits = { size_mib = 0.01 }
+[targets.given]
+runtime = "onnxruntime"
+artifact = "given.onnx"
+inputs.image = { decode = "serving_code:faithful", files = ["serving_code.py"] }
+required = false
+"""
+RULE = """import numpy as np
+
+def decide(outputs):
+    scores = np.sort(outputs["digit"])
+    return str(int(np.argmax(outputs["digit"]))), float(scores[-1] - scores[-2])
+"""
 KEPT = 10
 """Golden inputs."""
 
@@ -110,8 +124,16 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Signed:
 
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory, signed: Signed) -> Path:
-    """A sign-off run that fails: its artifact is larger than the contract allows."""
-    contract = contract_of(signed.home, "[targets.litert]\nlimits = { size_mib = 0.01 }\n", "limited.toml")
+    """A sign-off run that fails: its artifact is larger than the contract allows. Beside it an artifact that was handed in, and code of one's own."""
+    shutil.copy(signed.run / "artifacts" / "onnx" / "model.onnx", signed.home / "given.onnx")
+    shutil.copy(ROOT / "tests" / "serving_code.py", signed.home / "serving_code.py")
+    (signed.home / "rule.py").write_text(RULE)
+    contract = contract_of(signed.home, LIMITED, "limited.toml")
+    text = contract.read_text()
+    decision = text[text.index("[decision]") : text.index("[agreement]")]
+    contract.write_text(
+        '[product]\nname = "digits"\n' + text.replace(decision, '[decision]\nrule = "rule:decide"\nfiles = ["rule.py"]\noutput = "digit"\n')
+    )
     out = tmp_path_factory.mktemp("limited") / "run"
     run = kpipe.validate(signed.home / "model.keras", contract=contract, out=out, profile="signoff")
     assert run.verdict == "FAIL"
@@ -677,7 +699,21 @@ def test_a_waived_run_passes_says_so_first_and_can_be_approved(
     assert store.log()[0].entry.notes[0].startswith("Waived: KP504")
     bundle: Bundle = open_bundle(store.fetch(store.log()[0].entry.bundle))
     assert bundle.record.waivers[0].state == "used"
+    assert_holds_what_was_handed_in(bundle, signed)
     assert bundle.contents.judged_on == datetime.now(UTC).date().isoformat()
+
+
+def assert_holds_what_was_handed_in(bundle: Bundle, signed: Signed) -> None:
+    """The artifact, the preprocessing and the decision code of the user's, in the bundle and in the orders that it keeps."""
+    assert bundle.artifact("given").read_bytes() == (signed.home / "given.onnx").read_bytes()
+    assert bundle.target("given").artifact == "provided/given/given.onnx"
+    assert (bundle.target("given").prepare, bundle.target("litert").prepare) == ("prepare.given", "prepare")
+    ((path, sha256),) = bundle.job("given").inputs[0].files.items()
+    assert Path(path).is_relative_to(bundle.path)
+    assert digest(path) == sha256 == digest(signed.home / "serving_code.py")
+    ((path, sha256),) = bundle.decision_code[""].items()
+    assert (Path(path).read_text(), digest(path)) == (RULE, sha256)
+    assert len(bundle.answers("given").decisions(bundle.rules[0], "alone")) == KEPT
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,7 @@ def approve(request: ApproveRequest, waivers: str | os.PathLike[str] | None = No
     loaded = _made_with(path, evidence)
     held_to = waivers_for(waivers, loaded.folder if loaded.source != "inferred" else None, path)
     now = datetime.now(UTC)
-    judgement = Judgement(_judged(path, loaded, evidence, held_to), evidence, loaded, held_to.text)
+    judgement = Judgement(_judged(path, loaded, evidence, held_to), evidence, loaded, held_to)
     return approve_run(replace(request, run=path), judgement, now)
 
 
