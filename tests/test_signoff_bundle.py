@@ -27,7 +27,7 @@ from kpipe.errors import BundleError, Exit
 from kpipe.signoff import Bundle, open_bundle
 from kpipe.signoff.eligible import refusals
 from kpipe.signoff.files import compare
-from kpipe.signoff.manifest import MANIFEST, SIGNATURE
+from kpipe.signoff.manifest import MANIFEST, SIGNATURE, document
 from kpipe.signoff.store import Located, Store, find_bundle, open_store
 from kpipe.signoff.verify import verify
 from kpipe_stages.codec import encode, write_json
@@ -221,9 +221,19 @@ def test_the_bill_of_materials_is_valid_cyclonedx(signed: Signed) -> None:
     assert "pkg:pypi/numpy@2.4.6" in {c.get("purl") for c in document["components"]}
 
 
-def test_the_sealed_run_can_be_judged_again(signed: Signed) -> None:
-    again = kpipe.judge(signed.bundle / "run", write=False)
-    assert (again.verdict, codes(again.record)) == ("PASS", codes(open_bundle(signed.bundle).record))
+def test_the_sealed_run_can_be_judged_again_and_is_never_written_to(signed: Signed, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = open_bundle(signed.bundle)
+    again = kpipe.judge(bundle.run)
+    assert (again.verdict, codes(again.record)) == ("PASS", codes(bundle.record))
+    assert document(bundle.judge()) == document(bundle.record)
+    for words in (
+        ["report", str(bundle.run)],
+        ["diagnose", str(bundle.run), "--target", "litert"],
+        ["validate", str(MODEL), "--out", str(bundle.run)],
+    ):
+        assert command(words) == Exit.USAGE
+        assert "is part of the sealed bundle" in told(capsys)
+    assert verify(find_bundle(str(signed.bundle)), signed.public).exit_code == 0
 
 
 def test_the_sealed_artifact_runs_from_the_bundle_alone(signed: Signed, tmp_path: Path) -> None:
@@ -426,7 +436,6 @@ def test_another_bundle_under_the_same_name_is_found(signed: Signed, tmp_path: P
 
 def reseal(path: Path) -> None:
     from kpipe.signoff.files import take_stock
-    from kpipe.signoff.manifest import document
 
     (path / MANIFEST).write_bytes(document(take_stock(path)))
 
@@ -448,17 +457,18 @@ def test_editing_a_waiver_after_the_approval_is_found(signed: Signed, tmp_path: 
     waivers = write_waiver(tmp_path / "waivers.toml")
     assert command(signed.words("--store", str(tmp_path / "store"), "--waivers", str(waivers))) == 0
     bundle = find_bundle("digits", str(tmp_path / "store"))
-    assert (bundle.path / "waivers.toml").read_text() == waivers.read_text()
+    assert (bundle.path / "run" / "waivers.toml").read_text() == waivers.read_text()
+    assert kpipe.judge(bundle.path / "run").record.waivers[0].state == "unused"  # the sealed ones; and nothing is written
     assert bundle.store is not None
     assert bundle.store.log()[0].entry.notes[0].startswith("Waiver unused: KP504 on litert at size_mib")
     assert codes(open_bundle(bundle.path).record) >= {"KP702"}
     assert verify(bundle).exit_code == 0
-    sealed = bundle.path / "waivers.toml"
+    sealed = bundle.path / "run" / "waivers.toml"
     sealed.chmod(0o644)
     sealed.write_text(sealed.read_text().replace("2099-01-01", "2199-01-01"))
     capsys.readouterr()
     assert command(["verify", "digits", "--store", str(tmp_path / "store")]) == 1
-    assert "KP710 waivers.toml was altered" in told(capsys)
+    assert "KP710 run/waivers.toml was altered" in told(capsys)
 
 
 # ---------------------------------------------------------------- what can't be approved
