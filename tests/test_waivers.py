@@ -107,6 +107,13 @@ def test_every_report_lists_waivers_first(tmp_path: Path) -> None:
     assert "<error" not in files["junit.xml"]
 
 
+def test_a_record_that_is_marked_waived_without_a_waiver_contradicts_itself(tmp_path: Path) -> None:
+    record = held(flipping(tmp_path, 1), waivers(waiver(), drift()))
+    assert any("no waiver covers it" in problem for problem in contradictions(replace(record, waivers=())))
+    plain = replace(record, findings=tuple(replace(f, waived="") for f in record.findings))
+    assert any("no finding about it is" in problem for problem in contradictions(plain))
+
+
 def test_the_last_day_counts_and_the_next_does_not(tmp_path: Path) -> None:
     bench = flipping(tmp_path, 1)
     entries = (waiver(), drift())
