@@ -452,9 +452,18 @@ def test_a_read_only_store_is_said_and_can_still_be_read(powerless: Path) -> Non
     assert verify(find_bundle("digits", str(powerless))).exit_code == 0
 
 
+def test_a_log_that_is_no_folder_is_said_and_nothing_is_taken_in(store: Store, folder: Path) -> None:
+    folder.mkdir()
+    (folder / "approvals").write_text("x")
+    before = everything(folder)
+    with pytest.raises(StoreError, match="can't be read"):
+        approved(store, "1")
+    assert everything(folder) == before
+
+
 def test_a_store_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("x")
-    with pytest.raises(StoreError, match="can't be written"):
+    with pytest.raises(StoreError, match="Not a directory"):
         approved(open_store(str(tmp_path / "store")), "1")
 
 
