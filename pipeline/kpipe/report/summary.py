@@ -195,7 +195,9 @@ def _unfounded(record: RunRecord) -> list[str]:
     """What is marked as waived and isn't by any waiver of the record."""
     used = {(w.code, w.target) for w in record.waivers if w.state is WaiverState.USED}
     waived = {(f.code, f.target) for f in record.findings if f.waived}
-    problems = [f"{text.clean(code)} on {text.clean(target) or 'the run'} is marked waived and no waiver covers it" for code, target in sorted(waived - used)]
+    problems = [
+        f"{text.clean(code)} on {text.clean(target) or 'the run'} is marked waived and no waiver covers it" for code, target in sorted(waived - used)
+    ]
     named = {target for _, target in waived}
     return problems + [
         f"{text.clean(t.name)} is marked waived and no finding about it is" for t in record.targets if t.waived and t.name not in named
