@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 DIGEST = "0f" * 32
 
 EVERY_KEY = f"""
+[product]
+name = "digit-reader"
+
 [model]
 sha256 = "{DIGEST}"
 backend = "tensorflow"

@@ -27,14 +27,14 @@ from kpipe.errors import BundleError, Exit
 from kpipe.signoff import Bundle, open_bundle
 from kpipe.signoff.eligible import refusals
 from kpipe.signoff.files import compare
-from kpipe.signoff.manifest import MANIFEST, SIGNATURE
+from kpipe.signoff.manifest import MANIFEST, SIGNATURE, document
 from kpipe.signoff.store import Located, Store, find_bundle, open_store
 from kpipe.signoff.verify import verify
 from kpipe_stages.codec import encode, write_json
 from kpipe_stages.digest import digest
 from kpipe_stages.protocol import PROTOCOL, Job
 
-from .sample_gate import GOLDEN, LAYERS, MODEL, codes, eventually, flat, manifest, without_targets
+from .sample_gate import GOLDEN, LAYERS, MODEL, ROOT, codes, eventually, flat, manifest, without_targets
 from .sample_run import Bench
 
 if TYPE_CHECKING:
@@ -43,6 +43,20 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.runtimes
 
 TARGETS = "[targets.saved_model]\n[targets.litert]\n[targets.onnxruntime]\n"
+LIMITED = """[targets.litert]
+limits = { size_mib = 0.01 }
+[targets.given]
+runtime = "onnxruntime"
+artifact = "given.onnx"
+inputs.image = { decode = "serving_code:faithful", files = ["serving_code.py"] }
+required = false
+"""
+RULE = """import numpy as np
+
+def decide(outputs):
+    scores = np.sort(outputs["digit"])
+    return str(int(np.argmax(outputs["digit"]))), float(scores[-1] - scores[-2])
+"""
 KEPT = 10
 """Golden inputs."""
 
@@ -110,8 +124,16 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Signed:
 
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory, signed: Signed) -> Path:
-    """A sign-off run that fails: its artifact is larger than the contract allows."""
-    contract = contract_of(signed.home, "[targets.litert]\nlimits = { size_mib = 0.01 }\n", "limited.toml")
+    """A sign-off run that fails: its artifact is larger than the contract allows. Beside it an artifact that was handed in, and code of one's own."""
+    shutil.copy(signed.run / "artifacts" / "onnx" / "model.onnx", signed.home / "given.onnx")
+    shutil.copy(ROOT / "tests" / "serving_code.py", signed.home / "serving_code.py")
+    (signed.home / "rule.py").write_text(RULE)
+    contract = contract_of(signed.home, LIMITED, "limited.toml")
+    text = contract.read_text()
+    decision = text[text.index("[decision]") : text.index("[agreement]")]
+    contract.write_text(
+        '[product]\nname = "digits"\n' + text.replace(decision, '[decision]\nrule = "rule:decide"\nfiles = ["rule.py"]\noutput = "digit"\n')
+    )
     out = tmp_path_factory.mktemp("limited") / "run"
     run = kpipe.validate(signed.home / "model.keras", contract=contract, out=out, profile="signoff")
     assert run.verdict == "FAIL"
@@ -199,9 +221,19 @@ def test_the_bill_of_materials_is_valid_cyclonedx(signed: Signed) -> None:
     assert "pkg:pypi/numpy@2.4.6" in {c.get("purl") for c in document["components"]}
 
 
-def test_the_sealed_run_can_be_judged_again(signed: Signed) -> None:
-    again = kpipe.judge(signed.bundle / "run", write=False)
-    assert (again.verdict, codes(again.record)) == ("PASS", codes(open_bundle(signed.bundle).record))
+def test_the_sealed_run_can_be_judged_again_and_is_never_written_to(signed: Signed, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = open_bundle(signed.bundle)
+    again = kpipe.judge(bundle.run)
+    assert (again.verdict, codes(again.record)) == ("PASS", codes(bundle.record))
+    assert document(bundle.judge()) == document(bundle.record)
+    for words in (
+        ["report", str(bundle.run)],
+        ["diagnose", str(bundle.run), "--target", "litert"],
+        ["validate", str(MODEL), "--out", str(bundle.run)],
+    ):
+        assert command(words) == Exit.USAGE
+        assert "is part of the sealed bundle" in told(capsys)
+    assert verify(find_bundle(str(signed.bundle)), signed.public).exit_code == 0
 
 
 def test_the_sealed_artifact_runs_from_the_bundle_alone(signed: Signed, tmp_path: Path) -> None:
@@ -404,7 +436,6 @@ def test_another_bundle_under_the_same_name_is_found(signed: Signed, tmp_path: P
 
 def reseal(path: Path) -> None:
     from kpipe.signoff.files import take_stock
-    from kpipe.signoff.manifest import document
 
     (path / MANIFEST).write_bytes(document(take_stock(path)))
 
@@ -426,17 +457,18 @@ def test_editing_a_waiver_after_the_approval_is_found(signed: Signed, tmp_path: 
     waivers = write_waiver(tmp_path / "waivers.toml")
     assert command(signed.words("--store", str(tmp_path / "store"), "--waivers", str(waivers))) == 0
     bundle = find_bundle("digits", str(tmp_path / "store"))
-    assert (bundle.path / "waivers.toml").read_text() == waivers.read_text()
+    assert (bundle.path / "run" / "waivers.toml").read_text() == waivers.read_text()
+    assert kpipe.judge(bundle.path / "run").record.waivers[0].state == "unused"  # the sealed ones; and nothing is written
     assert bundle.store is not None
     assert bundle.store.log()[0].entry.notes[0].startswith("Waiver unused: KP504 on litert at size_mib")
     assert codes(open_bundle(bundle.path).record) >= {"KP702"}
     assert verify(bundle).exit_code == 0
-    sealed = bundle.path / "waivers.toml"
+    sealed = bundle.path / "run" / "waivers.toml"
     sealed.chmod(0o644)
     sealed.write_text(sealed.read_text().replace("2099-01-01", "2199-01-01"))
     capsys.readouterr()
     assert command(["verify", "digits", "--store", str(tmp_path / "store")]) == 1
-    assert "KP710 waivers.toml was altered" in told(capsys)
+    assert "KP710 run/waivers.toml was altered" in told(capsys)
 
 
 # ---------------------------------------------------------------- what can't be approved
@@ -677,7 +709,21 @@ def test_a_waived_run_passes_says_so_first_and_can_be_approved(
     assert store.log()[0].entry.notes[0].startswith("Waived: KP504")
     bundle: Bundle = open_bundle(store.fetch(store.log()[0].entry.bundle))
     assert bundle.record.waivers[0].state == "used"
+    assert_holds_what_was_handed_in(bundle, signed)
     assert bundle.contents.judged_on == datetime.now(UTC).date().isoformat()
+
+
+def assert_holds_what_was_handed_in(bundle: Bundle, signed: Signed) -> None:
+    """The artifact, the preprocessing and the decision code of the user's, in the bundle and in the orders that it keeps."""
+    assert bundle.artifact("given").read_bytes() == (signed.home / "given.onnx").read_bytes()
+    assert bundle.target("given").artifact == "provided/given/given.onnx"
+    assert (bundle.target("given").prepare, bundle.target("litert").prepare) == ("prepare.given", "prepare")
+    ((path, sha256),) = bundle.job("given").inputs[0].files.items()
+    assert Path(path).is_relative_to(bundle.path)
+    assert digest(path) == sha256 == digest(signed.home / "serving_code.py")
+    ((path, sha256),) = bundle.decision_code[""].items()
+    assert (Path(path).read_text(), digest(path)) == (RULE, sha256)
+    assert len(bundle.answers("given").decisions(bundle.rules[0], "alone")) == KEPT
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
-import resource
 import shutil
-import signal
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -23,34 +20,15 @@ from kpipe.errors import BundleError, StoreError
 from kpipe.signoff.files import take_stock
 from kpipe.signoff.history import history
 from kpipe.signoff.local_place import LocalPlace
-from kpipe.signoff.log import LOG_VERSION, Entry, Logged, chained, file_of, pointer_file, pointer_problems, pointer_to, read_log
-from kpipe.signoff.manifest import BUNDLES, MANIFEST, document, id_of, parse
+from kpipe.signoff.log import Logged, chained, file_of, pointer_file, pointer_problems, pointer_to, read_log
+from kpipe.signoff.manifest import BUNDLES, document, parse
 from kpipe.signoff.store import SETTLED_S, Located, Store, find_bundle, open_store
 from kpipe.signoff.verify import verify
 
+from .sample_store import EACH, ENTRY, approved, sealing, started
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-ENTRY = Entry(LOG_VERSION, 0, "", "approve", "2026-11-30T12:00:00+00:00", "Ann", "good", "digits", "production", "", "PASS", "r1", "ab" * 32)
-
-
-def sealing(content: str) -> Callable[[Path], str]:
-    """A bundle of one file."""
-
-    def write(folder: Path) -> str:
-        (folder / "run").mkdir()
-        (folder / "run" / "a.txt").write_text(content)
-        data = document(take_stock(folder))
-        (folder / MANIFEST).write_bytes(data)
-        return id_of(data)
-
-    return write
-
-
-def approved(store: Store, content: str, **changes: Any) -> Logged:
-    """Seal and enter."""
-    bundle, new = store.seal(sealing(content))
-    return store.append(replace(ENTRY, bundle=bundle, **changes), fresh=new)
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -364,23 +342,13 @@ def test_any_entry_that_is_dropped_is_found(channels: list[tuple[str, str]], dat
 # ---------------------------------------------------------------- several at once
 
 
-def write_many(location: str, who: int) -> None:
-    store = open_store(location)
-    for number in range(6):
-        approved(store, f"{who}-{number}", by=f"writer {who}")
-
-
 def test_several_writers_lose_nothing(store: Store) -> None:
-    context = multiprocessing.get_context("fork")
-    writers = [context.Process(target=write_many, args=(store.place.name, who)) for who in range(4)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert [writer.exitcode for writer in writers] == [0, 0, 0, 0]
+    writers = [started("write", store.place.name, str(who)) for who in range(4)]
+    said = [writer.communicate() for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0, 0, 0], said
     log = store.log()
-    assert [one.entry.number for one in log] == list(range(1, 25))
-    assert all(sum(one.entry.by == f"writer {who}" for one in log) == 6 for who in range(4))
+    assert [one.entry.number for one in log] == list(range(1, 4 * EACH + 1))
+    assert all(sum(one.entry.by == f"writer {who}" for one in log) == EACH for who in range(4))
     assert store.current("digits", "production").bundle == log[-1].entry.bundle
     assert store.problems() == []
 
@@ -427,20 +395,9 @@ def test_an_entry_that_comes_before_the_pointer_is_moved_stays_current(store: St
 def test_a_full_store_keeps_nothing_of_a_bundle(store: Store, folder: Path) -> None:
     approved(store, "1")
     before = everything(folder)
-
-    def limited() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
-        try:
-            approved(open_store(str(folder)), "2" * 5000)
-        except StoreError as error:
-            os._exit(7 if "it is full" in str(error) and "nothing was left" in str(error) else 8)
-        os._exit(9)
-
-    process = multiprocessing.get_context("fork").Process(target=limited)
-    process.start()
-    process.join()
-    assert process.exitcode == 7
+    out, err = started("full", str(folder)).communicate()
+    assert "it is full" in out, err
+    assert "nothing was left" in out
     assert everything(folder) == before
     assert store.problems() == []
 
@@ -495,9 +452,18 @@ def test_a_read_only_store_is_said_and_can_still_be_read(powerless: Path) -> Non
     assert verify(find_bundle("digits", str(powerless))).exit_code == 0
 
 
+def test_a_log_that_is_no_folder_is_said_and_nothing_is_taken_in(store: Store, folder: Path) -> None:
+    folder.mkdir()
+    (folder / "approvals").write_text("x")
+    before = everything(folder)
+    with pytest.raises(StoreError, match="can't be read"):
+        approved(store, "1")
+    assert everything(folder) == before
+
+
 def test_a_store_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("x")
-    with pytest.raises(StoreError, match="can't be written"):
+    with pytest.raises(StoreError, match="Not a directory"):
         approved(open_store(str(tmp_path / "store")), "1")
 
 

@@ -27,7 +27,7 @@ from kpipe.running.orchestrate import collect
 from kpipe.running.request import Request, Resolved, known_code, resolve
 from kpipe.signoff.approve import Approved, ApproveRequest, Judgement
 from kpipe.signoff.approve import approve as approve_run
-from kpipe.store import RunFolder, discard, held, load_evidence, load_record, new_run_path, open_run_folder, save_evidence
+from kpipe.store import RunFolder, discard, held, load_evidence, load_record, new_run_path, open_run_folder, refuse_sealed, save_evidence, sealed_in
 from kpipe.waivers import NO_WAIVERS, WAIVERS_NAME, WaiverSet, load_waivers
 from kpipe_stages.codec import CodecError, write_json
 from kpipe_stages.digest import digest
@@ -122,7 +122,7 @@ def validate(
     )
     resolved = resolve(request)
     earlier = open_subject(Path(baseline)) if baseline is not None else None
-    held_to = waivers_for(waivers, resolved.loaded.folder if resolved.loaded.source != "inferred" else None)
+    held_to = waivers_for(waivers, resolved.loaded)
     folder = open_run_folder(request.out or new_run_path(request.model), _order(resolved), resume=resume)
     with held(folder), _resumable(folder):
         folder.write_text("contract.toml", resolved.loaded.text)
@@ -186,8 +186,10 @@ def conclude(folder: RunFolder, loaded: LoadedContract, waivers: WaiverSet = NO_
     return _write(folder, held_to_baseline(folder.path, loaded, evidence, record), waivers)
 
 
-def waivers_for(given: str | os.PathLike[str] | None, beside: Path | None, kept: Path | None = None) -> WaiverSet:
-    """The waivers that a run is held to: those given, else ``waivers.toml`` beside the contract, else the run's own copy where that folder is gone.
+def waivers_for(given: str | os.PathLike[str] | None, loaded: LoadedContract, run: Path | None = None) -> WaiverSet:
+    """The waivers that a run is held to: those given, else ``waivers.toml`` beside the contract, else none.
+
+    A finished run that is sealed, or whose contract's folder is gone, has a copy of its own.
 
     Raises:
         KpipeError: they can't be used, or the file that was given isn't there.
@@ -195,9 +197,9 @@ def waivers_for(given: str | os.PathLike[str] | None, beside: Path | None, kept:
     today = datetime.now(UTC).date()
     if given is not None:
         return load_waivers(Path(given), today)
-    here = beside is not None and beside.is_dir()
-    path = beside / WAIVERS_NAME if beside is not None and here else kept / WAIVERS_NAME if kept is not None else None
-    return load_waivers(path, today) if path is not None and path.is_file() else WaiverSet(today=today)
+    own = run is not None and (sealed_in(run) is not None or not loaded.folder.is_dir())
+    path = (run if run is not None and own else loaded.folder) / WAIVERS_NAME
+    return load_waivers(path, today) if loaded.source != "inferred" and path.is_file() else WaiverSet(today=today)
 
 
 def _write(folder: RunFolder, record: RunRecord, waivers: WaiverSet = NO_WAIVERS) -> Run:
@@ -228,7 +230,7 @@ def judge(
         run: its folder.
         contract: the contract to judge by; else the one that it was made with.
         waivers: findings that somebody answers for; else ``waivers.toml`` beside the contract.
-        write: write record and reports into the run's folder.
+        write: write record and reports into the run's folder. Nothing is ever written into a bundle.
 
     Raises:
         KpipeError: it holds no finished run, or the contract can't be used.
@@ -237,10 +239,10 @@ def judge(
     evidence = load_evidence(path)
     made_with = _made_with(path, evidence)
     loaded = load_contract(Path(contract)) if contract is not None else made_with
-    held_to = waivers_for(waivers, loaded.folder if loaded.source != "inferred" else None, path)
+    held_to = waivers_for(waivers, loaded, path)
     code = evidence.decision_code if contract is None else known_code(loaded)
     record = _judged(path, loaded, adapt(evidence, made_with, loaded, code), held_to)
-    if not write:
+    if not write or sealed_in(path):
         return Run(path, record)
     if contract is not None:
         RunFolder(path).write_text(JUDGED_BY, loaded.text)
@@ -265,9 +267,9 @@ def approve(request: ApproveRequest, waivers: str | os.PathLike[str] | None = No
     path = request.run.resolve()
     evidence = load_evidence(path)
     loaded = _made_with(path, evidence)
-    held_to = waivers_for(waivers, loaded.folder if loaded.source != "inferred" else None, path)
+    held_to = waivers_for(waivers, loaded, path)
     now = datetime.now(UTC)
-    judgement = Judgement(_judged(path, loaded, evidence, held_to), evidence, loaded, held_to.text)
+    judgement = Judgement(_judged(path, loaded, evidence, held_to), evidence, loaded, held_to)
     return approve_run(replace(request, run=path), judgement, now)
 
 
@@ -316,6 +318,7 @@ def report(run: Run) -> Run:
     from kpipe.report import render_all
     from kpipe.report.pictures import pictures
 
+    refuse_sealed(run.folder, "a report")
     folder = Path(load_evidence(run.folder).golden.path)
     for name, text in render_all(run.record, pictures(run.record, folder)).items():
         RunFolder(run.folder).write_text(name, text)

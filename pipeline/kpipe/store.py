@@ -26,6 +26,10 @@ MARKER = "order.json"
 """What the run is of: written first, so that a folder is known as a run's and a resumed run is of the same things."""
 
 
+SEALED_BY = ("bundle.json", "contents.json", "sbom.cdx.json")
+"""Lie together in a sign-off bundle (`kpipe.signoff.manifest`), and hardly anywhere else."""
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """One run's folder. The paths are absolute."""
@@ -53,6 +57,19 @@ class RunFolder:
         return path
 
 
+def sealed_in(path: Path) -> Path | None:
+    """The bundle that a folder is part of; None for none. Nothing is ever written there."""
+    return next((folder for folder in (path, *path.parents) if all((folder / name).is_file() for name in SEALED_BY)), None)
+
+
+def refuse_sealed(path: Path, what: str) -> None:
+    """Raise `RunFolderError` where ``what`` would be written into a bundle."""
+    if (bundle := sealed_in(path)) is not None:
+        raise RunFolderError(
+            f"{path} is part of the sealed bundle {bundle}, and {what} would alter it. Copy the run out of the bundle first; nothing was changed."
+        )
+
+
 def new_run_path(model: Path) -> Path:
     """``runs/<UTC time>-<model>`` below the working directory."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
@@ -71,6 +88,7 @@ def open_run_folder(path: Path, order: dict[str, str], *, resume: bool) -> RunFo
         RunFolderError: it can't be written, holds something else, or holds a run of other things.
     """
     path = Path.cwd() / path
+    refuse_sealed(path, "a run")
     try:
         made = tuple(folder for folder in (path, *path.parents) if not folder.exists())
         path.mkdir(parents=True, exist_ok=True)

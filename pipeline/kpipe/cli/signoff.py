@@ -29,6 +29,8 @@ def run_approve(request: ApproveRequest, waivers: Path | None, *, as_json: bool)
     if as_json:
         _json(done)
         return Exit.PASS
+    for note in entry.notes:
+        print(f"! {printable(note)}")
     signed = "signed" if entry.signature_sha256 else "not signed"
     print(
         f"approved  {entry.product}@{entry.channel} is now {done.bundle[:SHORT]}, by {printable(entry.by)}; entry {entry.number} of the log, {signed}"

@@ -24,7 +24,7 @@ from kpipe.judging.layers import Output, Sides, coarsest, drift_of, first_to_lea
 from kpipe.running import system
 from kpipe.running.launch import Launcher, make_home
 from kpipe.running.workshop import Workshop
-from kpipe.store import RunFolder, held
+from kpipe.store import RunFolder, held, refuse_sealed
 from kpipe_stages.codec import write_json
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def diagnose(request: DiagnoseRequest, on_event: Callable[[str, dict[str, Any]],
 def _folder(request: DiagnoseRequest, subject: Subject) -> Path:
     """The folder to write to; an earlier diagnosis in the run's own place is replaced, nothing else is touched."""
     out = Path.cwd() / (request.out or subject.run / "diagnose" / subject.plan.name)
+    refuse_sealed(out, "a diagnosis")
     try:
         if request.out is None and out.is_dir():
             shutil.rmtree(out)

@@ -181,6 +181,7 @@ def contradictions(record: RunRecord) -> tuple[str, ...]:
     required = [t for t in record.targets if t.required]
     problems = [] if required else ["the verdict is PASS and there is no required target"]
     problems += [problem for target in required for problem in _unfit(target)]
+    problems += _unfounded(record)
     optional = {t.name for t in record.targets if not t.required}
     for finding in record.findings:
         about_required = finding.required and finding.target not in optional
@@ -188,6 +189,19 @@ def contradictions(record: RunRecord) -> tuple[str, ...]:
         if about_required and (failing or finding.code in UNCHECKED_CODES):
             problems.append(f"the verdict is PASS and there is {text.clean(finding.code)} on {text.clean(finding.target) or 'the run'}")
     return tuple(dict.fromkeys(problems))
+
+
+def _unfounded(record: RunRecord) -> list[str]:
+    """What is marked as waived and isn't by any waiver of the record."""
+    used = {(w.code, w.target) for w in record.waivers if w.state is WaiverState.USED}
+    waived = {(f.code, f.target) for f in record.findings if f.waived}
+    problems = [
+        f"{text.clean(code)} on {text.clean(target) or 'the run'} is marked waived and no waiver covers it" for code, target in sorted(waived - used)
+    ]
+    named = {target for _, target in waived}
+    return problems + [
+        f"{text.clean(t.name)} is marked waived and no finding about it is" for t in record.targets if t.waived and t.name not in named
+    ]
 
 
 def _unfit(target: TargetRecord) -> list[str]:

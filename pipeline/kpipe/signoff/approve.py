@@ -20,6 +20,7 @@ from kpipe.signoff.seal import SealOrder, seal
 from kpipe.signoff.signing import sign
 from kpipe.signoff.store import open_store
 from kpipe.store import load_record
+from kpipe.waivers import WaiverSet
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -54,8 +55,8 @@ class Judgement:
     evidence: Evidence
     loaded: LoadedContract
     """The contract that it was made with."""
-    waivers: str
-    """Text of the waivers that it was judged with; empty for none."""
+    waivers: WaiverSet
+    """What it was judged with."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Nothing of a bundle is executed or unpickled here; whether it is intact says `kp
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -15,11 +16,13 @@ from kpipe.errors import BundleError
 from kpipe.golden import GoldenSet, load_golden_folder
 from kpipe.judging.answers import Answers, open_answers
 from kpipe.judging.decided import DECIDE_STAGE, stored_decisions
-from kpipe.signoff.contents import CONTENTS, ENVIRONMENT, FULL, GOLDEN, REFERENCE, RUN, Contents, SealedEnvironment, SealedTarget
+from kpipe.judging.judge import judge
+from kpipe.signoff.contents import CONTENTS, ENVIRONMENT, FULL, GOLDEN, REFERENCE, RUN, WAIVERS, Contents, SealedEnvironment, SealedTarget
 from kpipe.signoff.decisions import specs_of
 from kpipe.signoff.manifest import MANIFEST, SIGNATURE, Manifest, id_of, parse
 from kpipe.signoff.relocation import move_prepare, move_run
 from kpipe.store import load_evidence, load_record
+from kpipe.waivers import WaiverSet, load_waivers
 from kpipe_stages.codec import CodecError, read_json
 
 if TYPE_CHECKING:
@@ -76,6 +79,16 @@ class Bundle:
         text = (self.run / "contract.toml").read_text(encoding="utf-8")
         parsed: Contract = parse_contract(text, f"{self.path}/{RUN}/contract.toml")
         return LoadedContract(parsed, self.evidence.contract_source, text, self.run)
+
+    @cached_property
+    def waivers(self) -> WaiverSet:
+        """The waivers that it was judged with, held against the day of the approval."""
+        path, today = self.path / WAIVERS, date.fromisoformat(self.contents.judged_on)
+        return load_waivers(path, today) if path.is_file() else WaiverSet(today=today)
+
+    def judge(self) -> RunRecord:
+        """Judge the sealed run again from its sealed evidence, as on the day of its approval. With hashes only, what tensors say is unchecked."""
+        return judge(self.run, self.contract, self.evidence, self.waivers)
 
     def target(self, name: str) -> SealedTarget:
         """A target by name, or the ``reference``.

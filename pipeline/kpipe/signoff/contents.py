@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 
 from kpipe.evidence import Installed
 from kpipe.record import Environment, Verdict
+from kpipe.waivers import WAIVERS_NAME
 from kpipe_stages.protocol import Identity, PrepareJob, RunJob
 
 CONTENTS = "contents.json"
 ENVIRONMENT = "environment.json"
 DECISIONS = "decisions.json"
 SBOM = "sbom.cdx.json"
-WAIVERS = "waivers.toml"
 MODEL = "model.keras"
 RUN = "run"
+WAIVERS = f"{RUN}/{WAIVERS_NAME}"
 GOLDEN = "golden"
 CONTENTS_VERSION = 1
 

@@ -9,6 +9,7 @@ from kpipe.contract import LoadedContract
 from kpipe.errors import SignoffError
 from kpipe.evidence import Evidence
 from kpipe.golden import MANIFEST as GOLDEN_MANIFEST
+from kpipe.judging.judge import judge
 from kpipe.record import RunRecord
 from kpipe.signoff.collecting import Collector
 from kpipe.signoff.contents import CONTENTS, CONTENTS_VERSION, DECISIONS, ENVIRONMENT, FULL, GOLDEN, MODEL, RUN, SBOM, WAIVERS, Approval, Contents
@@ -18,6 +19,7 @@ from kpipe.signoff.files import take_stock
 from kpipe.signoff.manifest import MANIFEST, document, id_of
 from kpipe.signoff.sbom import sbom
 from kpipe.signoff.targets import prepares_of, run_job, sealed_targets
+from kpipe.waivers import WaiverSet
 
 NOT_KEPT = ("tensors", "stage.log")
 """What of a stage is made of golden inputs, or may quote them: left behind where only their hashes may be kept."""
@@ -35,8 +37,8 @@ class SealOrder:
     approval: Approval
     goldens: str
     """``full`` or ``hashes``."""
-    waivers: str = ""
-    """Text of the waivers in force."""
+    waivers: WaiverSet
+    """What it was judged with."""
 
 
 def seal(order: SealOrder, into: Path) -> str:
@@ -52,6 +54,7 @@ def seal(order: SealOrder, into: Path) -> str:
     _collect_artifacts(order, collector)
     sources = _collect_sources(order, collector)
     _collect_goldens(order, collector)
+    _judge_sealed(order, collector)
     if collector.problems:
         raise SignoffError(str(order.run), collector.problems)
     environment = sealed_environment(order.evidence)
@@ -63,7 +66,7 @@ def seal(order: SealOrder, into: Path) -> str:
         verdict=order.record.verdict,
         headline=order.record.headline,
         profile=order.record.profile,
-        judged_on=order.approval.at[:10],
+        judged_on=order.record.judged_on,
         candidate_sha256=order.evidence.candidate_sha256,
         keras_version=order.record.candidate.keras_version,
         contract_sha256=order.loaded.sha256,
@@ -82,8 +85,8 @@ def seal(order: SealOrder, into: Path) -> str:
     for name, text in requirement_files(environment).items():
         collector.write(name, text.encode())
     collector.write(SBOM, sbom(contents, environment).encode())
-    if order.waivers:
-        collector.write(WAIVERS, order.waivers.encode())
+    if order.waivers.source:
+        collector.write(WAIVERS, order.waivers.text.encode())
     data = document(take_stock(into))
     collector.write(MANIFEST, data)
     return id_of(data)
@@ -160,6 +163,20 @@ def _collect_goldens(order: SealOrder, collector: Collector) -> None:
     for item in golden.inputs:
         for name, path in item.files.items():
             collector.file(Path(path), f"{GOLDEN}/{Path(path).relative_to(folder)}", item.sha256[name], f"golden input '{item.id}',")
+
+
+def _judge_sealed(order: SealOrder, collector: Collector) -> None:
+    """What was copied must give the very record: a file that was changed between judging and copying would be sealed otherwise.
+
+    With hashes only, tensors stay behind, and what is judged by them can't be judged again.
+    """
+    if collector.problems or order.goldens != FULL:
+        return
+    again = judge(collector.into / RUN, order.loaded, order.evidence, order.waivers)
+    if document(again) != document(order.record):
+        collector.problems.append(
+            f"its saved evidence changed while it was sealed: judged again it is {again.verdict}: {again.headline} Approve it again."
+        )
 
 
 def _write_reports(order: SealOrder, collector: Collector) -> None:

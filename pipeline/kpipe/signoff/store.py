@@ -142,6 +142,7 @@ class Store:
         Raises:
             StoreError: the store can't be written; nothing is left there.
         """
+        self.log()  # a damaged store takes nothing in
         with self._telling("written"), self.place.incoming() as folder:
             bundle = write(folder)
             return bundle, self.place.keep(folder, bundle)
