@@ -204,7 +204,7 @@ def test_a_baseline_that_is_gone_or_another_leaves_the_run_incomplete(two: Two, 
         (one,) = sample_gate.findings(run.record, "KP721")
         assert said in one.cause
     (copy / BASELINE).write_text("{", encoding="utf-8")
-    with pytest.raises(kpipe.RunFolderError, match="isn't known, because baseline.json can't be read"):
+    with pytest.raises(kpipe.RunFolderError, match=r"isn't known, because baseline\.json can't be read"):
         kpipe.judge(copy, write=False)
 
 

@@ -70,6 +70,10 @@ profile = "signoff"
 stage_s = 60
 total_s = 600.5
 
+[compare]
+max_changed = 0.01
+slices = {{ critical = 0.0 }}
+
 [targets.phone]
 runtime = "litert"
 artifact = "release/model.tflite"
