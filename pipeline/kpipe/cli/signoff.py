@@ -47,11 +47,12 @@ def run_verify(bundle: str, store: str | None, key: Path | None, *, as_json: boo
     if as_json:
         _json(found)
     else:
-        _verified(found)
+        print_verification(found)
     return found.exit_code
 
 
-def _verified(found: Verification) -> None:
+def print_verification(found: Verification) -> None:
+    """What was found, for a terminal."""
     if found.findings:
         print(f"ALTERED  {found.path}: {len(found.findings)} problem{'s' if len(found.findings) > 1 else ''}")
         for one in found.findings:

@@ -95,8 +95,91 @@ def inventory(bundle: BundleArgument, store: StoreOption = None, as_json: Json =
     return run_inventory(bundle, store, as_json=as_json)
 
 
+KeyOption = Annotated[Path | None, typer.Option("--key", help="The public key that must have signed it (PEM).")]
+GoldensOption = Annotated[Path | None, typer.Option("--goldens", help="The folder of golden files, for a bundle that holds their hashes only.")]
+OutOption = Annotated[Path | None, typer.Option("--out", help="Keep what every worker wrote in this new folder.")]
+
+
+def recheck(  # noqa: PLR0917 - each is an option of the command
+    bundles: Annotated[
+        list[str],
+        typer.Argument(metavar="BUNDLE...", help="Folders, ids or their first digits, or PRODUCT or PRODUCT@CHANNEL.", show_default=False),
+    ],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--with", help="An environment as it was signed off but for this version, such as 'openvino==2026.3.0'. May be repeated."),
+    ] = None,
+    python: Annotated[list[Path] | None, typer.Option("--python", help="An interpreter that is there already. May be repeated.")] = None,
+    target: Annotated[list[str] | None, typer.Option("--target", help="Only this target, or reference. May be repeated.")] = None,
+    store: StoreOption = None,
+    key: KeyOption = None,
+    goldens: GoldensOption = None,
+    times: Annotated[bool, typer.Option("--times/--no-times", help="Measure latency, too.")] = True,
+    markdown: Annotated[Path | None, typer.Option("--markdown", help="Write the table to this file, for a pull request.")] = None,
+    out: OutOption = None,
+    as_json: Json = False,
+) -> int:
+    """Run sealed artifacts again under other versions, beside the ones that were signed off.
+
+    Nothing is exported: what was approved is what is run, on its golden inputs, against its sealed outputs and decisions. Without --with and
+    --python, the other environment is this one. Ends with 1 where a required target fails anywhere, with 3 where one is unchecked.
+    """
+    from kpipe.cli.recheck import run_recheck
+
+    return run_recheck(
+        bundles,
+        tuple(changes or ()),
+        tuple(python or ()),
+        store=store,
+        key=key,
+        goldens=goldens,
+        targets=tuple(target or ()),
+        times=times,
+        out=out,
+        markdown=markdown,
+        as_json=as_json,
+    )
+
+
+def rollback(  # noqa: PLR0917 - each is an option of the command
+    to: Annotated[str, typer.Option("--to", metavar="BUNDLE", help="An approved bundle: its id or the first digits of it.", show_default=False)],
+    by: Annotated[str, typer.Option("--by", help="Who rolls back.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why.")] = "",
+    store: StoreOption = None,
+    channel: Annotated[str, typer.Option("--channel", help="What it is to be current for.")] = "production",
+    accept: Annotated[
+        str, typer.Option("--accept-findings", help="Findings to accept, as CODE@target with commas between; each has to be named.")
+    ] = "",
+    key: KeyOption = None,
+    goldens: GoldensOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="A rehearsal: do everything but move the pointer.")] = False,
+    out: OutOption = None,
+    as_json: Json = False,
+) -> int:
+    """Make a bundle that was approved before the current one, if it still works.
+
+    It is verified, then run again in today's environment and in the one that was signed off. Only where both pass does the pointer move; who
+    and why goes into the log. Prints what to restore where the model runs.
+    """
+    from kpipe.cli.recheck import run_rollback
+
+    return run_rollback(
+        to,
+        store=store,
+        by=by,
+        reason=reason,
+        channel=channel,
+        accepted=tuple(word for word in accept.split(",") if word),
+        key=key,
+        goldens=goldens,
+        dry_run=dry_run,
+        out=out,
+        as_json=as_json,
+    )
+
+
 def add_to(app: typer.Typer) -> None:
     """Make them commands of kpipe."""
-    commands: tuple[Callable[..., int], ...] = (approve, verify, history, inventory)
+    commands: tuple[Callable[..., int], ...] = (approve, verify, history, inventory, recheck, rollback)
     for command in commands:
         app.command()(command)

@@ -1,0 +1,1 @@
+"""Sealed artifacts run again: under today's versions, under others, and under the ones that were signed off."""
