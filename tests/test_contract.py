@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 DIGEST = "0f" * 32
 
 EVERY_KEY = f"""
+[product]
+name = "digits"
+
 [model]
 sha256 = "{DIGEST}"
 backend = "tensorflow"
@@ -118,6 +121,8 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
         (contract.export, set()),
         (contract.timing, set()),
         (contract.run, set()),
+        (contract.product or Contract(), set()),
+        (contract.compare or Contract(), set()),
         (phone, set()),
         (phone.limits, set()),
         (phone.inputs["image"], {"tensors"}),  # it stands alone
