@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from kpipe.cli.checkpoint import run_checkpoint
 from kpipe.cli.train import cadence
-from kpipe.errors import UsageError
+from kpipe.errors import KpipeError, UsageError
 from kpipe_stages.checkpointing import files
 from kpipe_stages.checkpointing.keeper import AUTO_FLOOR_S, AUTO_SHARE, is_due
 from kpipe_stages.checkpointing.ordered import NotArraysError, as_arrays, epoch_order, leaves
 from kpipe_stages.checkpointing.record import CHECKPOINT_VERSION, CheckpointRecord, StoredArray, Witness
 from kpipe_stages.checkpointing.subject import changed
-from kpipe_stages.protocol import Cadence, StageError
+from kpipe_stages.protocol import Cadence, Preserved, StageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +83,30 @@ def test_any_single_bit_that_flips_is_found(tmp_path_factory: pytest.TempPathFac
     file.write_bytes(bytes(content))
     with pytest.raises((files.DamagedError, StageError)):
         files.read(folder / "000000000001")
+
+
+def test_the_command_checks_every_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "model.keras"
+    folder = files.folder_of(model)
+    folder.mkdir()
+    kept = replace(record([]), preserved=(Preserved("weights", "yes", "12 arrays"),), notes=("the processor changed",))
+    for steps in (1, 2):
+        files.write(folder, steps, kept, [])
+    assert run_checkpoint(model, as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "000000000002: written 2026-03-02T10:15:00+00:00, every byte as it was written" in said
+    assert "weights  yes        12 arrays" in said
+    assert "not bit for bit an uninterrupted run: the processor changed" in said
+    (folder / "000000000002" / files.STATE).write_bytes(b"")
+    assert run_checkpoint(folder, as_json=True) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["checkpoint"].endswith("000000000001")
+    assert told["damaged"][0].startswith("000000000002: state.npz has SHA-256")
+    (folder / "000000000001" / files.STATE).write_bytes(b"")
+    with pytest.raises(KpipeError, match=r"every checkpoint in .* is damaged"):
+        run_checkpoint(model, as_json=False)
+    with pytest.raises(UsageError, match="there is no checkpoint in"):
+        run_checkpoint(tmp_path / "other.keras", as_json=False)
 
 
 def hold(folder: str, ready: Any, done: Any) -> None:
@@ -157,7 +184,7 @@ def test_epochs_and_seeds_differ() -> None:
 
 
 def test_data_is_arrays_in_any_nesting() -> None:
-    data = {"a": np.zeros((3, 2)), "b": [np.zeros(3, np.int32), (1, 2, 3)]}
+    data = {"a": np.zeros((3, 2)), "b": [np.zeros(3, np.int32), (1, 2, 3)], "c": None}
     made = as_arrays(data, "float32")
     assert {name: (str(array.dtype), array.shape) for name, array in leaves(made, "x").items()} == {
         "x[a]": ("float32", (3, 2)),
@@ -166,7 +193,7 @@ def test_data_is_arrays_in_any_nesting() -> None:
     }
 
 
-@pytest.mark.parametrize("data", [iter(()), None, np.array(["a"]), np.array([object()]), np.float32(1), lambda: 0, "text"])
+@pytest.mark.parametrize("data", [iter(()), np.array(["a"]), np.array([object()]), np.float32(1), lambda: 0, "text"])
 def test_what_has_no_known_order_is_said(data: object) -> None:
     with pytest.raises(NotArraysError):
         as_arrays({"x": data}, "float32")

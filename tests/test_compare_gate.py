@@ -167,8 +167,9 @@ def test_a_model_is_itself(two: Two) -> None:
     assert all(t.p_value == 1.0 for t in found.tallies if t.known)
 
 
-def test_a_bundle_is_a_run_and_its_store_knows_the_first_of_the_line(two: Two, tmp_path: Path) -> None:
-    store = open_store(str(tmp_path / "store"))
+def test_a_bundle_is_a_run_and_its_store_knows_the_first_of_the_line(two: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store()
     sealed = []
     for at in ("2026-03-02T10:15:00+00:00", "2026-03-03T10:15:00+00:00"):
         evidence = load_evidence(two.before.folder)
@@ -181,7 +182,8 @@ def test_a_bundle_is_a_run_and_its_store_knows_the_first_of_the_line(two: Two, t
         store.append(entry, fresh=new)
         sealed.append(name)
     bundle = store.fetch(sealed[1])
-    found = kpipe.compare(bundle, two.now.folder)
+    found = kpipe.compare("digits@production", two.now.folder)
+    assert found.before.path == str(bundle.resolve())
     assert (found.before.kind, found.before.id) == ("bundle", sealed[1])
     assert two.now.record.baseline is not None
     assert encode(found.changed) == encode(two.now.record.baseline.changed)
@@ -204,7 +206,7 @@ def test_a_baseline_that_is_gone_or_another_leaves_the_run_incomplete(two: Two, 
         (one,) = sample_gate.findings(run.record, "KP721")
         assert said in one.cause
     (copy / BASELINE).write_text("{", encoding="utf-8")
-    with pytest.raises(kpipe.RunFolderError, match="isn't known, because baseline.json can't be read"):
+    with pytest.raises(kpipe.RunFolderError, match=r"isn't known, because baseline\.json can't be read"):
         kpipe.judge(copy, write=False)
 
 

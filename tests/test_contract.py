@@ -73,6 +73,10 @@ profile = "signoff"
 stage_s = 60
 total_s = 600.5
 
+[compare]
+max_changed = 0.01
+slices = {{ critical = 0.0 }}
+
 [targets.phone]
 runtime = "litert"
 artifact = "release/model.tflite"
@@ -117,6 +121,8 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
         (contract.export, set()),
         (contract.timing, set()),
         (contract.run, set()),
+        (contract.product or Contract(), set()),
+        (contract.compare or Contract(), set()),
         (phone, set()),
         (phone.limits, set()),
         (phone.inputs["image"], {"tensors"}),  # it stands alone

@@ -119,6 +119,11 @@ class Stop(BaseException):
 
 class Stopping(Worker):
     left = None
+    stop_at = ""
+
+    def enter(self, phase):
+        if phase == self.stop_at:
+            raise Stop
 
     def progress(self, what, done=0, total=0):
         if self.left is not None:
@@ -127,9 +132,9 @@ class Stopping(Worker):
                 raise Stop
 
 
-def attempt(recipe, out, every=("steps", 4), resume=False, stop=None, backend="jax"):
+def attempt(recipe, out, every=("steps", 4), resume=False, stop=None, backend="jax", stop_at=""):
     worker = Stopping("train", top, os.open(os.devnull, os.O_WRONLY))
-    worker.left = stop
+    worker.left, worker.stop_at = stop, stop_at
     keras.backend.clear_session()  # names are numbered from the start, as in a process of its own
     params = TrainJob(str(recipe), str(out), 3, backend, None, Cadence(*every), resume)
     try:
@@ -194,6 +199,8 @@ answers["full after"] = attempt(top / "recipe", top / "full" / "model.keras", re
 for name in ("generator", "own fit", "hidden"):
     answers[name] = attempt(top / name, top / name / "model.keras", every=("auto", 0))
     answers[name + " asked"] = attempt(top / name, top / name / "asked.keras", every=("epochs", 1))
+answers["at the end"] = attempt(top / "recipe", top / "end" / "model.keras", stop_at="save")
+answers["after the end"] = attempt(top / "recipe", top / "end" / "model.keras", resume=True)
 answers["unsaved"] = attempt(top / "unsaved", top / "unsaved" / "model.keras")
 print(json.dumps(answers))
 """
@@ -391,6 +398,14 @@ def test_what_hides_from_a_checkpoint_is_seen_by_taking_the_first_steps_twice(an
     last = answers["hidden"]["preserved"][-1]
     assert last["preserved"] == "no"
     assert "DIFFERED" in last["detail"]
+
+
+def test_stopped_between_training_and_saving_only_saving_is_left(answers: dict[str, Any], uninterrupted: Path) -> None:
+    assert answers["at the end"] == "stopped"
+    (at,) = answers["after the end"]["resumed"]
+    assert (at["epoch"], at["batch"], int(at["checkpoint"])) == (4, 0, STEPS)
+    assert content(answers["top"] / "end" / "model.keras") == content(uninterrupted)
+    assert metrics(answers["top"] / "end" / "model.keras") == metrics(uninterrupted)
 
 
 def test_a_model_that_cannot_be_saved_keeps_its_training(answers: dict[str, Any]) -> None:

@@ -309,7 +309,7 @@ def compare(
     """
     subjects = [open_subject(Path(path)) for path in (before, now)]
     policy = load_contract(Path(contract)).contract if contract is not None else subjects[1].contract
-    ancestor = open_subject(Path(first)) if first is not None else open_first(Path(before))
+    ancestor = open_subject(Path(first)) if first is not None else open_first(Path(subjects[0].side.path))
     return compare_subjects(subjects[0], subjects[1], policy.compare, policy.agreement.confidence, ancestor)
 
 

@@ -14,6 +14,9 @@
 seen the product's preprocessing, not a copy of it; with ``decode = "module:function"`` it is the user's function, which ``from_path``
 gives the file. The folder is importable while the recipe runs, so ``recipe.py`` may import the
 files beside it, custom layers among them.
+
+The stage calls `Model.fit`. Where the data is arrays of numbers, it is put in an order that depends on the seed and the epoch alone, and the
+training can be killed at any moment and go on (`kpipe_stages.checkpointing`); with generators and datasets it can't, which is said.
 """
 
 from __future__ import annotations

@@ -172,6 +172,8 @@ def _save(model: Any, out: Path, recipe: Recipe) -> None:
     scratch = out.with_name(f".{out.stem}.{os.getpid()}.keras")
     try:
         recipe.call("saving the model", model.save, scratch)
+        files.flush(scratch)  # before its checkpoints go
         scratch.replace(out)
+        files.flush(out.parent)
     finally:
         scratch.unlink(missing_ok=True)

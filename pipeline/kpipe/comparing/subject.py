@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kpipe.comparing.ancestry import first_approved
 from kpipe.comparison import Side
 from kpipe.contract import CONTRACT_NAME, Contract, parse_contract
-from kpipe.errors import BundleError, KpipeError, UsageError
+from kpipe.errors import BundleError, KpipeError, StoreError, UsageError
 from kpipe.evidence import Evidence
 from kpipe.judging.answers import ALONE, Answers, open_answers
 from kpipe.judging.decided import DECIDE_STAGE, stored_decisions
@@ -17,7 +17,7 @@ from kpipe.record import RunRecord
 from kpipe.signoff.bundle import open_bundle
 from kpipe.signoff.decisions import specs_of
 from kpipe.signoff.manifest import MANIFEST
-from kpipe.signoff.store import find_bundle
+from kpipe.signoff.store import DEFAULT_STORE, find_bundle
 from kpipe.signoff.verify import verify
 from kpipe.store import load_evidence, load_record
 from kpipe_stages.codec import CodecError
@@ -60,20 +60,31 @@ class Subject:
 
 
 def open_subject(path: Path) -> Subject:
-    """A finished run's folder, or a bundle's.
+    """A finished run's folder, or a bundle's; also a bundle by its id, or ``product`` or ``product@channel`` for what is current in the store ``releases``.
 
     Raises:
         KpipeError: it is neither, or what it left behind can't be read or was altered.
     """
-    path = path.resolve()
+    path = path.resolve() if path.exists() else _named(str(path))
     if (path / MANIFEST).is_file():
         if altered := verify(find_bundle(str(path))).findings:
             raise BundleError(f"{path} can't be compared: {altered[0].cause} 'kpipe verify {path}' says what else is wrong.")
         bundle = open_bundle(path)
         return subject_of(bundle.run, "bundle", bundle.id, path)
     if not path.is_dir():
-        raise UsageError(f"{path} does not exist. Expected the folder of a finished run, or of a bundle that 'kpipe approve' has sealed.")
+        raise UsageError(f"{path} is no folder. Expected that of a finished run, or of a bundle that 'kpipe approve' has sealed.")
     return subject_of(path, "run", "", path)
+
+
+def _named(word: str) -> Path:
+    try:
+        return find_bundle(word).path
+    except BundleError:
+        raise UsageError(
+            f"{word} does not exist, and the store '{DEFAULT_STORE}' has no such bundle. Expected the folder of a finished run or of a bundle."
+        ) from None
+    except StoreError as error:
+        raise UsageError(f"{word} does not exist as a folder, and is no bundle that could be found: {error}") from error
 
 
 def open_first(path: Path) -> Subject | None:

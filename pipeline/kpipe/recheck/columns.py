@@ -31,7 +31,6 @@ OWN = frozenset({"keras-kpipe"})
 """Never installed there: workers run from a copy."""
 
 
-
 class Kind(enum.StrEnum):
     """Where a column's versions come from."""
 

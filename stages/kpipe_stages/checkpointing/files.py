@@ -116,11 +116,11 @@ def write(folder: Path, steps: int, record: CheckpointRecord, arrays: Sequence[A
             _put(scratch / name, content)
         sums = "".join(f"{digest(scratch / name)}  {name}\n" for name in (STATE, RECORD))
         _put(scratch / SUMS, sums.encode())
-        _flush_folder(scratch)
+        flush(scratch)
         if place.exists():  # a damaged one of the same step: the training has come there again
             shutil.rmtree(place)
         scratch.rename(place)
-        _flush_folder(folder)
+        flush(folder)
     except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
         raise unwritable(folder, error) from error
@@ -233,8 +233,9 @@ def _put(path: Path, content: bytes | memoryview) -> None:
         os.fsync(file.fileno())
 
 
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def flush(path: Path) -> None:
+    """Have the disk keep a file, or the names in a folder."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -20,7 +20,7 @@ class NotArraysError(Exception):
 
 
 def as_arrays(data: Any, floatx: str) -> Any:
-    """``data`` with every leaf a numpy array; floats in ``floatx``, as `Model.fit` takes them.
+    """``data`` with every leaf a numpy array; floats in ``floatx``, as `Model.fit` takes them. None stays: targets may be missing.
 
     Args:
         data: an array, or lists, tuples and dicts of arrays.
@@ -29,6 +29,8 @@ def as_arrays(data: Any, floatx: str) -> Any:
     Raises:
         NotArraysError: a leaf is no array of numbers.
     """
+    if data is None:
+        return None
     if isinstance(data, dict):
         return {name: as_arrays(part, floatx) for name, part in data.items()}
     if isinstance(data, list | tuple) and not (data and all(isinstance(value, int | float | bool) for value in data)):
@@ -47,10 +49,12 @@ def leaves(data: Any, name: str) -> dict[str, Array]:
         return {key: array for part, value in data.items() for key, array in leaves(value, f"{name}[{part}]").items()}
     if isinstance(data, list | tuple):
         return {key: array for part, value in enumerate(data) for key, array in leaves(value, f"{name}[{part}]").items()}
-    return {name: data}
+    return {} if data is None else {name: data}
 
 
 def _mapped(data: Any, function: Callable[[Array], Array]) -> Any:
+    if data is None:
+        return None
     if isinstance(data, dict):
         return {name: _mapped(part, function) for name, part in data.items()}
     if isinstance(data, list | tuple):
@@ -84,9 +88,10 @@ def ordered(x: Any, y: Any, *, rows: int, batch_size: int, seed: int) -> Any:
         def __len__(self) -> int:
             return self._batches
 
-        def __getitem__(self, index: int) -> tuple[Any, Any]:
+        def __getitem__(self, index: int) -> tuple[Any, ...]:
             start = (self._first + index) * batch_size
             chosen = self._order[start : start + batch_size]
-            return _mapped(x, lambda array: array[chosen]), _mapped(y, lambda array: array[chosen])
+            inputs, targets = (_mapped(part, lambda array: array[chosen]) for part in (x, y))
+            return (inputs,) if targets is None else (inputs, targets)
 
     return Ordered()

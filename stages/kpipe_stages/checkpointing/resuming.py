@@ -84,7 +84,7 @@ def begin(
     seen = replay(model, batches)
     cost = CheckpointCost(replay_s=time.perf_counter() - start)
     if seen.grew:
-        return _anew(params, recipe, generators, seen.grew)
+        return _anew(params, recipe, batches, generators, seen.grew)
     notes = (f"the first {seen.witness.steps} steps, taken twice from one state, differ: {seen.witness.differs}",) if seen.witness.differs else ()
     keeper = Keeper(
         folder=folder,
@@ -127,7 +127,7 @@ def said(resumption: Resumption, batches: int) -> list[str]:
     return [*lines, *(f"not bit for bit an uninterrupted run: {note}" for note in resumption.notes)]
 
 
-def _anew(params: TrainJob, recipe: Recipe, generators: dict[str, Any], grew: str) -> Footing:
+def _anew(params: TrainJob, recipe: Recipe, batches: Any, generators: dict[str, Any], grew: str) -> Footing:
     """The steps that were tried can't be undone: build the model again, as if they had not been taken."""
     import keras
 
@@ -138,7 +138,7 @@ def _anew(params: TrainJob, recipe: Recipe, generators: dict[str, Any], grew: st
     keras.utils.set_random_seed(params.seed)
     model = recipe.build_model()
     restore_random(generators)
-    return Footing(model, none=why)
+    return Footing(model, data=batches, none=why)
 
 
 def _of_another(place: Path, what: str) -> StageError:

@@ -69,7 +69,8 @@ def _without_addresses(config: Any) -> Any:
 
 
 def _sha256(content: Array | str) -> str:
-    return hashlib.sha256(content.encode() if isinstance(content, str) else content.tobytes()).hexdigest()
+    """Of a text, or of the bytes of a contiguous array, without a copy of them."""
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content.reshape(-1).view(np.uint8).data).hexdigest()
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -121,7 +122,7 @@ def table(rows: tuple[StoredArray, ...], model: Any, of: Mapping[str, str], posi
         Preserved("epoch and batch", yes, position),
         Preserved("order of the data", yes, "a function of the seed and the epoch"),
         Preserved("metrics of the running epoch", yes, _count([row for row in rows if row.group == "metrics"])),
-        Preserved("losses and metrics of finished epochs", yes, f"{finished} epochs"),
+        Preserved("losses and metrics of finished epochs", yes, f"{finished} so far"),
         Preserved("random generators of layers", yes, f"{len(seeds)} states of Keras seed generators"),
         Preserved("global random generators", yes, "numpy's and Python's"),
         Preserved("recipe", by, ", ".join(files)),
