@@ -35,8 +35,14 @@ path = "golden_inputs"
 manifest_sha256 = "{DIGEST}"
 batches = [2, 5]
 
+[inputs.words]
+decode = "text"
+
 [inputs.image]
 decode = "serving:image"
+read = {{}}
+source = "words"
+pad_batches = {{ at = "end", value = 0 }}
 files = ["serving.py"]
 steps = [{{ resize = [16, 16], method = "bilinear", antialias = true }}, {{ channels = "gray" }}, {{ scale = 0.0039 }}]
 dtype = "float32"
@@ -81,7 +87,7 @@ threads = 2
 tolerance = {{ atol = 1e-3, rtol = 1e-2 }}
 outputs.digit = {{ atol = 1e-6, rtol = 0.0 }}
 settings = {{ num_threads = 2, xnnpack = true, name = "x", ratio = 0.5 }}
-inputs.image = {{ decode = "phone:image", files = ["phone.py", "means.npy"], steps = [], dtype = "float32" }}
+inputs.image = {{ decode = "phone:image", read = {{}}, files = ["phone.py", "means.npy"], steps = [], dtype = "float32" }}
 limits = {{ load_s = 1, p50_ms = 1.5, p90_ms = 2, p95_ms = 3, p99_ms = 4, end_to_end_p50_ms = 5, end_to_end_p90_ms = 6, end_to_end_p95_ms = 7, end_to_end_p99_ms = 8, peak_mib = 900, size_mib = 1 }}
 
 [targets.onnxruntime]

@@ -222,6 +222,13 @@ _ROWS = (
         "Mend the function or the file; run it by itself on the golden input.",
     ),
     Code(
+        "KP113",
+        E,
+        "Input library missing",
+        "A kind of raw file needs a library that is not installed where the file is read.",
+        "Install the extra of keras-kpipe that the message names.",
+    ),
+    Code(
         "KP201",
         E,
         "Conversion failed",
@@ -468,6 +475,13 @@ _ROWS = (
         "Mend the function; call it by itself on the outputs of that input.",
     ),
     Code(
+        "KP420",
+        E,
+        "Padding changes the answer",
+        "An input alone and the same input padded to the length of its batch mates get different answers.",
+        "Mask the padding in the model, pad as training did, or serve one by one.",
+    ),
+    Code(
         "KP501",
         E,
         "Load time over the limit",
@@ -608,6 +622,24 @@ _ROWS = (
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}
 
 UNCHECKED_CODES = frozenset(
-    {"KP301", "KP302", "KP304", "KP305", "KP306", "KP310", "KP312", "KP314", "KP315", "KP417", "KP419", "KP505", "KP604", "KP609", "KP610", "KP611"}
+    {
+        "KP113",
+        "KP301",
+        "KP302",
+        "KP304",
+        "KP305",
+        "KP306",
+        "KP310",
+        "KP312",
+        "KP314",
+        "KP315",
+        "KP417",
+        "KP419",
+        "KP505",
+        "KP604",
+        "KP609",
+        "KP610",
+        "KP611",
+    }
 )
 """What the machine does, not the artifact: it leaves cells unchecked (INCOMPLETE) and fails nothing by itself."""

@@ -106,7 +106,7 @@ def _answer(sides: _Sides, question: Question, found: Found, before: float) -> F
     best = found.best
     notes = []
     if question.base.dtype is None and not question.base.steps and sides.spec.decode not in ("image", "npy"):
-        notes.append("the reference's own steps are a function, so only what can be done to its tensors was tried")
+        notes.append("the reference's tensors aren't made of an image or an array, so only what can be done to them was tried")
     if sides.ours.dtype != sides.theirs.dtype:
         notes.append(f"the target's tensors are {sides.theirs.dtype}, the reference's {sides.ours.dtype}")
     return Fingerprint(
@@ -159,7 +159,8 @@ def _kitchen(params: FingerprintJob, sides: _Sides) -> tuple[Variation, Kitchen]
         if hashlib.sha256(data).hexdigest() != item.sha256[spec.name]:
             raise ValueError(f"{item.files[spec.name]} changed since it was prepared")
         if spec.decode == "image":
-            return decode_image(data, limits.max_pixels, upright=upright, sixteen=sixteen)
+            turn = upright and spec.read.get("orientation", "exif") == "exif"
+            return decode_image(data, limits.max_pixels, upright=turn, sixteen=sixteen, options=spec.read)
         return npy_array(data, item.files[spec.name])
 
     return Variation(spec.steps, spec.dtype or ("float32" if spec.decode == "image" else None)), Kitchen(decoded)

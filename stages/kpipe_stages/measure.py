@@ -131,20 +131,15 @@ def check_tensors(order: RunJob, golden: Golden, worker: Worker) -> Decoded:
 
 
 def _can_decode(order: RunJob) -> bool:
-    """Whether this interpreter has what the inputs' raw files need: Pillow, for images; what the user's own functions import."""
+    """Whether this interpreter has what the inputs' raw files need: a library for their kind; what the user's own functions import."""
     from kpipe_stages.preprocess import PreprocessError, Preprocessor
-    from kpipe_stages.preprocessing.function import is_function
+    from kpipe_stages.preprocessing.libraries import MISSING
 
     try:
-        if any(spec.decode == "image" for spec in order.inputs):
-            import PIL.Image  # noqa: F401 - whether it can be imported is the question
         for spec in order.inputs:
-            if is_function(spec.decode):
-                Preprocessor(spec)
-    except ImportError:
-        return False
+            Preprocessor(spec)
     except PreprocessError as error:
-        return not isinstance(error.__cause__, ImportError)
+        return error.code != MISSING and not isinstance(error.__cause__, ImportError)
     return True
 
 
@@ -227,4 +222,5 @@ def _result(
         tensor_mismatches=decoded.mismatches,
         repeats=record.repeats,
         repeat_differences=record.repeat_differences,
+        padded_rows=record.padded_rows,
     )

@@ -99,7 +99,7 @@ def name_edge(station: Station, stations: Sequence[Station], reference: Referenc
         return _told(told[0], errors)
     if reference is not None and station.answers is not None and any(f.code in NUMBERS for f in errors):
         return _by_numbers(station, stations, reference)
-    if any(f.code == "KP408" for f in errors):
+    if any(f.code in {"KP408", "KP420"} for f in errors):
         return Edge("batch", "Inputs run one by one agree with the reference; in company they don't.")
     return _told(told[0], errors) if told else None
 
