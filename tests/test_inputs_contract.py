@@ -42,7 +42,7 @@ def problems(text: str) -> list[str]:
         ('decode = "audio"\nread = { rate = 16000.0 }', "inputs.x.read.rate = 16000.0"),
         ('decode = "image"\nread = { fram = 0 }', "Did you mean 'frame'?"),
         ('decode = "npy"\nread = { array = "x" }', "takes no options"),
-        ('decode = "code:f"\nfiles = ["code.py"]\nread = { a = 1 }', "takes no options"),
+        ('decode = "serve:f"\nfiles = ["serve.py"]\nread = { a = 1 }', "takes no options"),
         ('decode = "table"\nread = { columns = [{ nam = "a" }] }', r"inputs.x.read.columns: columns\[0\]"),
         ('decode = "table"\nread = { columns = "c.json" }', "files has no 'c.json'"),
         (TEXT.replace('files = ["words.txt"]\n', ""), "files has no 'words.txt'"),

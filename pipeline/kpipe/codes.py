@@ -212,7 +212,7 @@ _ROWS = (
         W,
         "Raw files not decoded there",
         "The target's own interpreter can't decode raw files, so it ran tensors that were prepared elsewhere; what it would make of the files is not known.",
-        "Install Pillow in that interpreter, or decode elsewhere in production too.",
+        "Install what reads them in that interpreter, or decode elsewhere in production too.",
     ),
     Code(
         "KP112",
