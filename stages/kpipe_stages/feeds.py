@@ -97,7 +97,9 @@ def without_padding(row: Answer, axes: Mapping[str, tuple[int | None, ...] | Non
         return row
     (span,) = spans
     free = {name: tuple(n is None for n in shape[1:]) for name, shape in axes.items() if shape is not None and name not in set(whole)}
-    return {name: _cut(value, free[name], span) if len(free.get(name, ())) == value.ndim else value for name, value in row.items()}
+    return {
+        name: _cut(value, free[name], span) if any(free.get(name, ())) and len(free[name]) == value.ndim else value for name, value in row.items()
+    }
 
 
 def _cut(value: Array, free: tuple[bool, ...], span: Span) -> Array:

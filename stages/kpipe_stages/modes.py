@@ -147,7 +147,7 @@ class Modes:
         names = [spec.name for spec in session.signature.outputs]
         known = frozenset(self.record.unbatched.get("alone", ()))
         whole: frozenset[str] | None = None
-        padded: set[int] = set()
+        padded: dict[int, bool] = {}  # of the first batch that holds the row: its answer comes from there
         axes = {spec.name: spec.shape for spec in session.signature.outputs}
         writer = ModeWriter(self.worker.folder / "outputs" / mode, names, self.golden.rows, self.golden.present)
         with writer:
@@ -160,7 +160,7 @@ class Modes:
                     raise ValueError(f"the batch axis of {sorted(now ^ whole)} comes and goes between calls")
                 for at in counted:
                     spans = self.golden.spans(indices, at)
-                    padded |= {indices[at]} if spans else set()
+                    padded.setdefault(indices[at], bool(spans))
                     writer.add(indices[at], without_padding(rows[at], axes, spans, now))
                 if done % max(1, PROGRESS_ROWS // len(counted)) == 0:
                     self.worker.progress(f"{self.order.runtime} {mode}", min(done * len(counted), self.golden.rows), self.golden.rows)
@@ -168,8 +168,8 @@ class Modes:
         if whole:
             self.record.unbatched[mode] = tuple(name for name in names if name in whole)
         self.record.modes.append(mode)
-        if padded:
-            self.record.padded_rows[mode] = tuple(sorted(padded))
+        if any(padded.values()):
+            self.record.padded_rows[mode] = tuple(sorted(row for row, filled in padded.items() if filled))
 
     def _alone(self, mode: str, session: Session) -> None:
         batches: list[Batch] = [((row,) * self.batch, (0,)) for row in self.golden.present]

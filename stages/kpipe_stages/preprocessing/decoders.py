@@ -53,7 +53,7 @@ class Decoder:
 
 
 def _bind_image(limits: Limits, options: Mapping[str, Any], _: Mapping[str, bytes]) -> Decode:
-    library("PIL.Image", "all", 'decode = "image"')
+    library("PIL.Image", "", 'decode = "image"')
     return lambda data, __: image.decode_image(data, limits.max_pixels, options=options)
 
 

@@ -14,6 +14,11 @@ MISSING = "KP113"
 def library(module: str, extra: str, needed_by: str) -> Any:
     """Import a library.
 
+    Args:
+        module: what is imported.
+        extra: the extra of keras-kpipe that brings it; empty where keras-kpipe itself does.
+        needed_by: what needs it.
+
     Raises:
         PreprocessError: KP113, it isn't installed here, or doesn't load.
     """
@@ -24,6 +29,6 @@ def library(module: str, extra: str, needed_by: str) -> Any:
             "decode",
             f"{needed_by} needs {module.partition('.')[0]}, which {sys.executable} can't import: {error}",
             "it to be installed",
-            f"Install it there: pip install 'keras-kpipe[{extra}]'.",
+            f"Install it there: pip install 'keras-kpipe{f'[{extra}]' if extra else ''}'.",
             MISSING,
         ) from error
