@@ -112,7 +112,7 @@ def write_raw(folder: Path) -> None:
         signal = 0.3 * rng.standard_normal((int(rate * (0.3 + 0.05 * i)), channels))
         soundfile.write(folder / f"{i}.{'flac' if i % 2 else 'wav'}", np.clip(signal, -1, 1), rate, subtype="PCM_16")
         (folder / f"{i}.txt").write_text(sentence(rng), encoding="utf-8")
-        mode, size = (("RGB", (20, 12)), ("RGBA", (9, 16)), ("CMYK", (8, 8)))[i % 3]
+        mode, size = (("RGB", (20, 12)), ("RGBA", (10, 16)), ("CMYK", (8, 8)))[i % 3]
         shape = (size[1], size[0], len(mode))
         kind = "TIFF" if mode == "CMYK" else "PNG"
         Image.fromarray(rng.integers(0, 256, shape, np.uint8), mode).save(folder / f"{i}.{kind.lower()}")

@@ -24,7 +24,7 @@ from kpipe_stages.session import Session, check_artifact, fault
 if TYPE_CHECKING:
     from kpipe_stages.preprocess import Preprocessor
     from kpipe_stages.protocol import Job
-    from kpipe_stages.session import Description, Engine
+    from kpipe_stages.session import Array, Description, Engine
     from kpipe_stages.worker import Worker
 
 
@@ -123,11 +123,21 @@ def check_tensors(order: RunJob, golden: Golden, worker: Worker) -> Decoded:
             tensors = {name: preprocessor.from_path(item.files[name]) for name, preprocessor in preprocessors.items()}
         except ValueError:  # the file decoded when it was prepared: here it doesn't, so its tensor isn't the prepared one
             tensors = {}
-        alike = {name: (t.shape, t.dtype) for name, t in tensors.items()} == {name: (t.shape, t.dtype) for name, t in prepared.items()}
+        alike = {name: _kind(t) for name, t in tensors.items()} == {name: _kind(t) for name, t in prepared.items()}
         usable = usable and alike
-        if not alike or any(tensors[name].tobytes() != prepared[name].tobytes() for name in prepared):
+        if not alike or any(_content(tensors[name]) != _content(prepared[name]) for name in prepared):
             differing.append(item.id)
     return Decoded(here=True, mismatches=tuple(differing), usable=usable)
+
+
+def _kind(tensor: Array) -> tuple[tuple[int, ...], str]:
+    """Shape and dtype; how wide NumPy stores texts, which is the longest one's width, says nothing."""
+    return tensor.shape, "string" if tensor.dtype.kind == "U" else tensor.dtype.str
+
+
+def _content(tensor: Array) -> bytes:
+    """What two equal tensors share, bit for bit."""
+    return repr(tensor.ravel().tolist()).encode("ascii", "backslashreplace") if tensor.dtype.kind == "U" else tensor.tobytes()
 
 
 def _can_decode(order: RunJob) -> bool:
