@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from kpipe.cli.init import look_at, make_golden, raw_files
 from kpipe.contract import load_contract, parse_contract
 from kpipe.curating.add import AddRequest, add_files
 from kpipe.curating.verify import verify_set
@@ -184,3 +185,40 @@ def test_arrays_of_an_npz_are_golden_inputs_too(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", sound=np.ones(3))
     with pytest.raises(UsageError, match="no member 'wave'"):
         add_files(AddRequest(tmp_path / "set", (tmp_path / "two.npz",), tmp_path / "kpipe.toml"))
+
+
+# ---------------------------------------------------------------- kpipe init
+
+
+def test_init_makes_an_entry_of_every_row_and_takes_the_headers_names(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    (raw / "benign").mkdir(parents=True)
+    (raw / "benign" / "a.csv").write_text('\ufeff"mean radius",b\n1,2\n\n3,"4\n"\n', encoding="utf-8")
+    (raw / "one.csv").write_text("mean radius,b\n1,2\n", encoding="utf-8")
+    files = raw_files(raw, ["x"], tmp_path / "golden")
+    look = look_at(files)
+    assert (look.kind, look.format, look.columns) == ("table", "csv", ("mean radius", "b"))
+    assert make_golden(raw, files, tmp_path / "golden") == 3
+    found = load_golden_folder(tmp_path / "golden", {"x": ("x", True)})
+    assert [g.shown for g in found.inputs] == ["files/benign/a.csv#row=0", "files/benign/a.csv#row=1", "files/one.csv"]
+    assert [g.label for g in found.inputs] == ["benign", "benign", None]
+
+
+def test_init_takes_no_names_that_columns_can_not_be_found_by(tmp_path: Path) -> None:
+    for text in ("a,a\n1,2\n", "a,\n1,2\n", "", ",".join(f"c{i}" for i in range(1001)) + "\n"):
+        (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+        assert look_at([tmp_path / "t.csv"]).columns == ()
+    (tmp_path / "t.csv").write_bytes(b"\xff\xfe")
+    assert look_at([tmp_path / "t.csv"]).columns == ()
+    (tmp_path / "a.txt").write_text("x", encoding="utf-8")
+    assert look_at([tmp_path / "t.csv", tmp_path / "a.txt"]).kind == ""
+    assert look_at([tmp_path / "a.txt"]).kind == "text"
+
+
+def test_init_refuses_a_table_that_is_no_golden_set(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "t.csv").write_text("a\n" + "1\n" * 10_001, encoding="utf-8")
+    with pytest.raises(UsageError, match="has 10,001 rows; at most 10,000"):
+        make_golden(raw, [raw / "t.csv"], tmp_path / "golden")
+    assert not (tmp_path / "golden").exists()
