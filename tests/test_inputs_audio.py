@@ -251,6 +251,8 @@ def test_a_wrong_read_is_named(read: dict[str, Any], words: str) -> None:
     [
         ("npy", {"mel": 40}, "'mel' lacks 'rate'"),
         ("audio", {"mel": 0}, "a whole number from 1"),
+        ("audio", {"mel": 5000}, "at most 4,096"),
+        ("audio", {"spectrogram": True, "n_fft": 2**19}, "at most 262,144"),
         ("audio", {"spectrogram": True, "n_fft": 256, "win_length": 512}, "win_length = 512 beside n_fft = 256"),
         ("audio", {"spectrogram": False}, "leave the step out"),
         ("audio", {"decibels": "loud"}, "one of power, amplitude"),
@@ -275,6 +277,7 @@ def test_a_wrong_step_is_named(decode: str, step: dict[str, Any], words: str) ->
         (np.zeros(100, np.float32), {"mel": 8, "rate": 8000, "fmax": 5000}, "fmin below fmax, at most 4000"),
         (np.zeros(2**20, np.float32), {"spectrogram": True, "n_fft": 512, "hop": 1}, "1,048,577 frames of 257 bins"),
         (np.zeros(100, np.float32), {"log": True}, "expected values above 0"),
+        (np.zeros(10**6, np.float32), {"frame": [1000, 1]}, "999,001 frames of 1,000"),
         (np.zeros(100, np.float32), {"frame": [400, 160]}, "one channel of at least 400 samples"),
         (np.float32(1.0), {"length": 3, "truncation": "end", "padding": "end"}, "values on an axis"),
         (np.zeros(1, np.int32), {"length": 3, "truncation": "end", "padding": "end", "value": 0.5}, "value = 0.5 among int32"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from kpipe.cli.init import look_at, make_golden, raw_files
+from kpipe.cli.init import KINDS, look_at, make_golden, of_one_kind, raw_files
 from kpipe.contract import load_contract, parse_contract
 from kpipe.curating.add import AddRequest, add_files
 from kpipe.curating.verify import verify_set
@@ -18,7 +18,7 @@ from kpipe.inputs import raw_inputs
 from kpipe.running.plan import input_specs
 from kpipe_stages.preprocess import Preprocessor
 from kpipe_stages.preprocessing.decoders import distributions
-from kpipe_stages.protocol import InputSpec
+from kpipe_stages.protocol import InputSpec, TensorSpec
 from kpipe_stages.recipe import contract_inputs
 
 if TYPE_CHECKING:
@@ -210,9 +210,26 @@ def test_init_takes_no_names_that_columns_can_not_be_found_by(tmp_path: Path) ->
         assert look_at([tmp_path / "t.csv"]).columns == ()
     (tmp_path / "t.csv").write_bytes(b"\xff\xfe")
     assert look_at([tmp_path / "t.csv"]).columns == ()
-    (tmp_path / "a.txt").write_text("x", encoding="utf-8")
-    assert look_at([tmp_path / "t.csv", tmp_path / "a.txt"]).kind == ""
-    assert look_at([tmp_path / "a.txt"]).kind == "text"
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "kind"),
+    [
+        ((None, 8, 8, 3), "float32", "image"),
+        ((None, 4), "float32", "table"),
+        ((None, 4), "int32", "table"),
+        ((None,), "string", "text"),
+        ((None, 3, 4, 5, 6), "bool", "npy"),
+    ],
+)
+def test_init_takes_the_kind_that_the_model_is_made_of_and_leaves_the_others_out(
+    tmp_path: Path, shape: tuple[int | None, ...], dtype: str, kind: str
+) -> None:
+    names = ("a.png", "b.png", "c.csv", "d.parquet", "e.txt", "f.npy")
+    files, others = of_one_kind([tmp_path / name for name in names], TensorSpec("x", shape, dtype))
+    assert {KINDS[path.suffix] for path in files} == {kind}
+    assert sorted([*files, *others]) == [tmp_path / name for name in names]
+    assert look_at(files).kind == kind
 
 
 def test_init_refuses_a_table_that_is_no_golden_set(tmp_path: Path) -> None:

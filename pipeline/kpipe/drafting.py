@@ -99,20 +99,37 @@ def _golden(path: str | None) -> Any:
 def _input(spec: TensorSpec, raw: RawFiles) -> Any:
     """What the raw files are, else what the signature tells."""
     drafts = {"table": _table_input, "text": _text_input, "audio": _audio_input, "image": _image_input}
-    fits = {
-        "table": _is_vector(spec),
-        "text": spec.dtype == "string" or spec.dtype in ("int32", "int64"),
-        "audio": "float" in spec.dtype,
-        "image": _channels(spec) in CHANNELS,
-    }
+    fits = _fitting(spec)
     by_signature = "text" if spec.dtype == "string" else "image" if fits["image"] else "table" if _is_vector(spec) and "float" in spec.dtype else ""
     kind = (raw.kind if fits.get(raw.kind) else "") if raw.kind else by_signature
-    if kind:
+    if kind in drafts:
         return drafts[kind](spec, raw)
     table = _table({"decode": "npy", "dtype": spec.dtype})
     hint = '; for text files see decode = "text" in docs/inputs.md' if "int" in spec.dtype and len(spec.shape or ()) == VECTOR_RANK else ""
     table["decode"].comment(f"a file a golden input, without the batch axis{hint}")
     return table
+
+
+def _fitting(spec: TensorSpec) -> dict[str, bool]:
+    """Which kinds of raw files can become this input."""
+    return {
+        "table": _is_vector(spec),
+        "text": spec.dtype in ("string", "int32", "int64"),
+        "audio": "float" in spec.dtype,
+        "image": _channels(spec) in CHANNELS,
+        "npy": True,
+    }
+
+
+def kind_for(spec: TensorSpec, kinds: Mapping[str, int]) -> str:
+    """The kind of raw files that the input is most likely made of: of those that fit, the most frequent one.
+
+    Args:
+        spec: the model's input.
+        kinds: kinds of raw files, at least one, to their number.
+    """
+    fits = _fitting(spec)
+    return max(kinds, key=lambda kind: (fits.get(kind, False), kinds[kind], kind))
 
 
 def _channels(spec: TensorSpec) -> int | None:

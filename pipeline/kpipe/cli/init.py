@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kpipe.contract import CONTRACT_NAME, parse_contract
-from kpipe.drafting import NO_FILES, RawFiles, draft_contract, draft_manifest
+from kpipe.drafting import NO_FILES, RawFiles, draft_contract, draft_manifest, kind_for
 from kpipe.errors import Exit, UsageError
 from kpipe.golden import MANIFEST, sha256_of
 from kpipe.judging.judge import inspection, model_signature
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from kpipe.findings import Finding
     from kpipe.running.request import Resolved
-    from kpipe_stages.protocol import InspectResult, Signature
+    from kpipe_stages.protocol import InspectResult, Signature, TensorSpec
 
 KINDS = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"), "image"),
@@ -54,9 +55,11 @@ def run_init(model: Path, raw: Path | None, out: Path | None, golden: Path | Non
     look = NO_FILES
     folder = (golden or contract.parent / "golden_inputs").resolve()
     if raw is not None:
-        files = raw_files(raw, [spec.name for spec in signature.inputs], folder)
+        files, others = of_one_kind(raw_files(raw, [spec.name for spec in signature.inputs], folder), signature.inputs[0])
         look = look_at(files)
         count = make_golden(raw, files, folder)
+        if others:
+            print(f"{raw}: {len(others)} of another kind left out, {others[0].name} first")
         print(f"{folder}: {count} golden inputs; look at labels, slices and expected decisions in {MANIFEST}")
     here = this_interpreter()
     text = draft_contract(
@@ -114,17 +117,20 @@ def raw_files(raw: Path, inputs: list[str], folder: Path) -> list[Path]:
     return files
 
 
+def of_one_kind(files: list[Path], spec: TensorSpec) -> tuple[list[Path], list[Path]]:
+    """The files of the kind that the model's input is made of, and the others: one decoder reads all golden inputs."""
+    kind = kind_for(spec, Counter(KINDS[path.suffix.lower()] for path in files))
+    return [path for path in files if KINDS[path.suffix.lower()] == kind], [path for path in files if KINDS[path.suffix.lower()] != kind]
+
+
 def look_at(files: list[Path]) -> RawFiles:
-    """What the files are, where all are of one kind; the columns are those of the first table."""
-    kinds = {KINDS[path.suffix.lower()] for path in files}
-    if len(kinds) > 1:
-        return NO_FILES
+    """What the files are, all of one kind; the columns are those of the first table."""
     first = files[0]
     is_csv = first.suffix.lower() == ".csv"
     header = _csv_lines(first)[0] if is_csv else []
     if len(set(header)) != len(header) or "" in header or len(header) > MOST_NAMES:
         header = []  # nothing that columns could be found by
-    return RawFiles(kinds.pop(), "csv" if is_csv else first.suffix.lower().removeprefix("."), tuple(header))
+    return RawFiles(KINDS[first.suffix.lower()], "csv" if is_csv else first.suffix.lower().removeprefix("."), tuple(header))
 
 
 def _csv_lines(path: Path) -> tuple[list[str], int]:

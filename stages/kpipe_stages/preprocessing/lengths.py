@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SIDES = ("start", "end")
+MAX_VALUES = 2**27
+"""Values of all frames, or of one spectrogram: 1 GiB in float64."""
 
 
 def pad_first_axis(array: Array, length: int, value: float, at: str) -> Array:
@@ -67,6 +69,9 @@ def _frame(array: Array, value: Any, _: Options) -> Array:
         raise PreprocessError(
             "frame", f"values of shape {array.shape}", f"one channel of at least {length} samples", "Make it mono, or pad with length before."
         )
+    count = 1 + (len(array) - length) // hop
+    if count * length > MAX_VALUES:
+        raise PreprocessError("frame", f"{count:,} frames of {length:,}", f"at most {MAX_VALUES:,} values", "Cut with length before, or hop further.")
     return frames(array, length, hop)
 
 

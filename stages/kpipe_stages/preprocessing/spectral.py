@@ -14,7 +14,7 @@ import numpy as np
 from kpipe_stages.preprocessing.checks import is_number, natural, not_negative, one_of, positive, switch, true
 from kpipe_stages.preprocessing.errors import PreprocessError
 from kpipe_stages.preprocessing.kinds import Kind
-from kpipe_stages.preprocessing.lengths import frames
+from kpipe_stages.preprocessing.lengths import MAX_VALUES, frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-MAX_VALUES = 2**27
-"""Values of one spectrogram: 1 GiB in float64."""
+MAX_FFT = 2**18
+MAX_BANDS = 4096
 BLOCK = 2**22
 """Values of the frames that are transformed at a time."""
 
@@ -155,6 +155,10 @@ def _or_0(check: Check) -> Check:
     return lambda value: "" if value == 0 and not isinstance(value, bool) else check(value)
 
 
+def _up_to(most: int) -> Check:
+    return lambda value: natural(value) or ("" if value <= most else f"at most {most:,}")
+
+
 def _reference(value: Any) -> str:
     return "" if value == "max" or (is_number(value) and value > 0) else '"max", or a number above 0'
 
@@ -169,7 +173,7 @@ def _window_fits(_: Any, options: Options) -> str:
 
 
 _STFT: dict[str, tuple[Check, Any]] = {
-    "n_fft": (natural, 2048),
+    "n_fft": (_up_to(MAX_FFT), 2048),
     "hop": (_or_0(natural), 0),
     "win_length": (_or_0(natural), 0),
     "window": (one_of("hann", "hamming", "rectangular"), "hann"),
@@ -180,7 +184,7 @@ _STFT: dict[str, tuple[Check, Any]] = {
 SPECTRAL_KINDS: dict[str, Kind] = {
     "spectrogram": Kind(true, None, {**_STFT, "power": (positive, 1.0)}, prepare=_prepare_spectrogram, also=_window_fits, changes_scale=True),
     "mel": Kind(
-        natural,
+        _up_to(MAX_BANDS),
         None,
         {
             **_STFT,
