@@ -161,6 +161,7 @@ def test_channels_are_averaged_or_chosen_or_kept_or_refused() -> None:
     assert np.array_equal(sound(data), np.mean(both, axis=1, dtype=np.float32))
     assert np.array_equal(sound(data, mono="first"), both[:, 0])
     assert np.array_equal(sound(data, mono="keep"), both)
+    assert sound(data, mono="keep", rate=16000).shape == (1600, 2)
     with pytest.raises(PreprocessError, match=r"a\.wav: 2 channels \(expected one\)"):
         sound(data, mono="refuse")
 
