@@ -78,6 +78,17 @@ rule = "argmax"
 labels = ["a", "b", "c"]
 """
     + TARGETS
+    + """
+[targets.cuts_elsewhere]
+runtime = "onnxruntime"
+required = false
+
+[targets.cuts_elsewhere.inputs.ids]
+decode = "text"
+files = ["tokenizer.json"]
+dtype = "int32"
+steps = [{ tokenize = "tokenizer.json", max_length = 10, truncation = "end" }, { length = 10, truncation = "refuse", padding = "end" }]
+"""
     + QUIET
 )
 
@@ -113,11 +124,23 @@ def every_kind(models: Path, tmp_path_factory: pytest.TempPathFactory) -> kpipe.
 def test_raw_files_of_every_kind_end_in_the_same_decisions_on_every_runtime(every_kind: kpipe.Run) -> None:
     record = every_kind.record
     assert every_kind.verdict is kpipe.Verdict.PASS, record.headline
-    assert states(record) == dict.fromkeys(("saved_model", "litert", "onnxruntime", "openvino"), "pass")
+    assert states(record) == {**dict.fromkeys(("saved_model", "litert", "onnxruntime", "openvino"), "pass"), "cuts_elsewhere": "fail"}
     assert len({row.decision for row in record.golden.rows}) > 1
-    assert not codes(record) & {"KP103", "KP104", "KP106", "KP108", "KP109", "KP111"}, "each process made the same tensors of the raw files"
+    assert not {f.code for f in record.findings if f.target != "cuts_elsewhere"} & {"KP103", "KP104", "KP106", "KP108", "KP109", "KP111"}, (
+        "each process made the same tensors of the raw files"
+    )
     identity = json.loads((every_kind.folder / "stages" / "prepare" / "result.json").read_text(encoding="utf-8"))["identity"]
     assert {"numpy", "pillow", "soundfile", "soxr", "tokenizers", "pyarrow"} <= set(identity["versions"])
+
+
+def test_a_target_that_cuts_texts_at_the_other_side_is_found(every_kind: kpipe.Run) -> None:
+    (found,) = findings(every_kind.record, "KP106", "cuts_elsewhere")
+    folder = every_kind.folder.parent / "golden"
+    long = [i for i in range(sample.COUNT) if len((folder / f"{i}.txt").read_text(encoding="utf-8").split()) > sample.LENGTH]
+    assert found.place == "ids"
+    assert 0 < len(long) < sample.COUNT
+    assert f"on {len(long)} of {sample.COUNT} inputs" in found.cause
+    assert "raw files are read by decode = 'text'" in found.cause
 
 
 def known_sound(folder: Path, i: int) -> Any:
