@@ -194,6 +194,7 @@ def drafted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = command("init", "model.keras", "--raw", "raw", "--custom-objects", "layers.py", folder=here)
     assert answer.exit_code == 0, answer.stderr
     assert "12 golden inputs" in answer.stdout
+    assert "1 of another kind left out, notes.txt first" in answer.stdout
     assert "kpipe validate model.keras --contract" in answer.stdout
     return here
 

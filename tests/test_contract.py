@@ -38,8 +38,14 @@ path = "golden_inputs"
 manifest_sha256 = "{DIGEST}"
 batches = [2, 5]
 
+[inputs.words]
+decode = "text"
+
 [inputs.image]
 decode = "serving:image"
+read = {{}}
+source = "words"
+pad_batches = {{ at = "end", value = 0 }}
 files = ["serving.py"]
 steps = [{{ resize = [16, 16], method = "bilinear", antialias = true }}, {{ channels = "gray" }}, {{ scale = 0.0039 }}]
 dtype = "float32"
@@ -88,7 +94,7 @@ threads = 2
 tolerance = {{ atol = 1e-3, rtol = 1e-2 }}
 outputs.digit = {{ atol = 1e-6, rtol = 0.0 }}
 settings = {{ num_threads = 2, xnnpack = true, name = "x", ratio = 0.5 }}
-inputs.image = {{ decode = "phone:image", files = ["phone.py", "means.npy"], steps = [], dtype = "float32" }}
+inputs.image = {{ decode = "phone:image", read = {{}}, files = ["phone.py", "means.npy"], steps = [], dtype = "float32" }}
 limits = {{ load_s = 1, p50_ms = 1.5, p90_ms = 2, p95_ms = 3, p99_ms = 4, end_to_end_p50_ms = 5, end_to_end_p90_ms = 6, end_to_end_p95_ms = 7, end_to_end_p99_ms = 8, peak_mib = 900, size_mib = 1 }}
 
 [targets.onnxruntime]
@@ -205,7 +211,8 @@ def test_an_unknown_key_is_refused_at_every_level_with_the_nearest_one(text: str
         ("inputs.x = { decode = 'a b:f', files = ['a b.py'] }", ("inputs.x.decode", "module:function")),
         ("inputs.x = { decode = 'a:f', files = ['a.py', 'old/a.py'] }", ("inputs.x.files", "two modules 'a'")),
         ("inputs.x = { decode = 'json:f', files = ['json.py'] }", ("json.py", "rename")),
-        ("inputs.x = { decode = 'npy', files = ['a.py'] }", ("inputs.x.files", "runs none of them")),
+        ("inputs.x = { decode = 'npy', files = ['a.py'] }", ("inputs.x.files", "neither decoder nor steps do")),
+        ("inputs.x = { decode = 'image', files = ['a.py'] }", ("inputs.x.files", "runs none of them")),
         ("inputs.x = { decode = 'npy', tensors = 't.npz' }", ("unknown key 'inputs.x.tensors'",)),
         ("inputs.x.decode = 'npy'\ntargets.litert.inputs.x = { decode = 'npy', tensors = 't.npz' }", ("targets.litert.inputs.x.tensors", "alone")),
         ("inputs.x.decode = 'npy'\ntargets.litert.inputs.x = { steps = [] }", ("targets.litert.inputs.x.decode is missing", "decode or tensors")),
@@ -214,7 +221,7 @@ def test_an_unknown_key_is_refused_at_every_level_with_the_nearest_one(text: str
             ("targets.litert.inputs.y.files", "'b/a.py'", "different names"),
         ),
         ("inputs.x = { decode = 'a:f', files = ['a.py'] }\ninputs.y = { decode = 'a:f', files = ['b/a.py'] }", ("inputs.y.files", "different names")),
-        ("[inputs.x]\ndecode = 'audio'", ("inputs.x.decode", "'audio'", "'image', 'npy' or 'module:function'")),
+        ("[inputs.x]\ndecode = 'sound'", ("inputs.x.decode", "'sound'", "image, audio, text, table, npy, npz", "'module:function'")),
         ("[inputs.x]\ndecode = 'npy'\nsteps = [{ resiz = [1, 1] }]", ("inputs.x.steps", "resiz")),
         ("[inputs.x]\ndecode = 'npy'\nsteps = [3]", ("inputs.x.steps.0", "3")),
         ("[targets.litert.inputs.x]\ndecode = 'npy'\nsteps = [{ scale = 'a' }]", ("targets.litert.inputs.x.steps", "scale")),

@@ -10,13 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kpipe.contract import check_names, parse_contract
-from kpipe.drafting import draft_contract, draft_manifest
+from kpipe.drafting import RawFiles, draft_contract, draft_manifest
 from kpipe.golden import load_golden_folder
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.protocol import InspectResult, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from kpipe.inputs import InputTable
 
 ALL = {name: row.required_by_default for name, row in RUNTIMES.items() if row.default_target}
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -71,10 +73,56 @@ def test_bytes_stay_bytes_and_free_sizes_are_not_resized() -> None:
     assert table.inputs["image"].dtype == "uint8"
 
 
-@pytest.mark.parametrize("shape", [(8,), (20, 30, 5), (4, 4, 4, 1)])
+@pytest.mark.parametrize("shape", [(8, 3), (20, 30, 5), (4, 4, 4, 1), (300,)])
 def test_what_is_no_image_is_an_array(shape: tuple[int, ...]) -> None:
     text = draft_contract(image(*shape), inspected({}), custom_objects=[], golden=None, runtimes=ALL)
     assert parse_contract(text, "kpipe.toml").inputs["image"].decode == "npy"
+
+
+def drafted(spec: TensorSpec, raw: RawFiles = RawFiles()) -> InputTable:  # noqa: B008 - frozen
+    signature = Signature((spec,), (TensorSpec("y", (None, 2), "float32"),))
+    return parse_contract(draft_contract(signature, inspected({}), custom_objects=[], golden=None, runtimes=ALL, raw=raw), "kpipe.toml").inputs["x"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "raw", "decode", "steps"),
+    [
+        ((None, 3), "float32", RawFiles(), "table", []),
+        ((None, 3), "float32", RawFiles("npy"), "npy", []),
+        ((None, 3), "float32", RawFiles("text"), "npy", []),
+        ((None, 2), "float32", RawFiles("table", "parquet"), "table", []),
+        ((None, 12), "int32", RawFiles(), "npy", []),
+        ((None, 12), "int32", RawFiles("text"), "text", ["tokenize", "length"]),
+        ((None, None), "int64", RawFiles("text"), "text", ["tokenize"]),
+        ((None,), "string", RawFiles(), "text", []),
+        ((None, 1), "string", RawFiles("text"), "text", ["reshape"]),
+        ((None, 16000), "float32", RawFiles("audio"), "audio", ["length"]),
+        ((None, None, 40), "float32", RawFiles("audio"), "audio", ["mel", "decibels"]),
+        ((None, 98, 40), "float32", RawFiles("audio"), "audio", ["mel", "decibels", "length"]),
+        ((None, 8, 8, 3), "float32", RawFiles("npy"), "npy", []),
+    ],
+)
+def test_inputs_are_drafted_by_the_raw_files_and_the_signature(
+    shape: tuple[int | None, ...], dtype: str, raw: RawFiles, decode: str, steps: list[str]
+) -> None:
+    table = drafted(TensorSpec("x", shape, dtype), raw)
+    assert table.decode == decode
+    assert [next(iter(step)) for step in table.steps] == steps
+
+
+def test_a_table_is_drafted_with_the_names_of_its_header() -> None:
+    spec = TensorSpec("x", (None, 2), "float32")
+    named = drafted(spec, RawFiles("table", "csv", ("mean radius", 'a "b"'))).read
+    assert [column["name"] for column in named["columns"]] == ["mean radius", 'a "b"']
+    assert [column["name"] for column in drafted(spec).read["columns"]] == ["column 1", "column 2"]
+    assert drafted(spec, RawFiles("table", "parquet")).read["format"] == "parquet"
+
+
+def test_a_table_of_several_rows_becomes_an_entry_a_row(tmp_path: Path) -> None:
+    entries = [("files/a.csv", "0f" * 32, None), ("files/b.csv", "1e" * 32, None)]
+    (tmp_path / "manifest.toml").write_text(draft_manifest(entries, "collected", {"files/a.csv": 3}), encoding="utf-8")
+    found = load_golden_folder(tmp_path, {"x": ("x", True)})
+    assert [g.shown for g in found.inputs] == ["files/a.csv#row=0", "files/a.csv#row=1", "files/a.csv#row=2", "files/b.csv"]
 
 
 @given(st.lists(st.tuples(names.filter(lambda n: not n.startswith("/") and "\0" not in n), st.none() | names), min_size=1, max_size=6))

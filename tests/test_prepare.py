@@ -228,3 +228,30 @@ def test_rows_are_streamed(tmp_path: Path) -> None:
             writer.append(np.zeros(100_000))
         assert (tmp_path / "0.values.npy").stat().st_size >= 2 * 800_000
     assert np.load(io.BytesIO((tmp_path / "0.values.npy").read_bytes())).shape == (300_000,)
+
+
+def test_a_library_that_is_missing_ends_the_stage_before_any_file_and_fails_nothing(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kpipe.codes import UNCHECKED_CODES
+
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with pytest.raises(StageError) as caught:
+        run(worker, [item("a", sound=png(tmp_path / "a.png", 0))], InputSpec("sound", "audio", read={"rate": 8000}))
+    assert caught.value.observation.code == "KP113"
+    assert "pip install 'keras-kpipe[audio]'" in caught.value.observation.remedy
+    assert "KP113" in UNCHECKED_CODES
+
+
+def test_a_row_of_a_table_is_held_to_the_digest_of_its_file(worker: Worker, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("b,a\n1,2\n3,4\n", encoding="utf-8")
+    digest = sha256(str(path))
+    items = [GoldenItem(f"g{row}", {"x": f"{path}#row={row}"}, {"x": digest}) for row in (1, 0, 5)]
+    result = run(
+        worker, [*items, GoldenItem("other", {"x": f"{path}#row=0"}, {"x": "0" * 64})], InputSpec("x", "table", read={"columns": [{"name": "a"}]})
+    )
+    rows = Rows(worker.folder / "tensors" / "0")
+    assert [rows[at].tolist() for at in (0, 1)] == [[4.0], [2.0]]
+    assert result.bad_rows == (2, 3)
+    assert codes(worker) == [("KP103", "g5"), ("KP102", "other")]

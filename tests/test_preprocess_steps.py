@@ -171,7 +171,7 @@ def test_an_image_without_dtype_is_float32_and_the_order_of_steps_counts() -> No
         ({"normalize": {"mean": [0, 1], "std": [1]}}, "equally many"),
         ({"normalize": [0, 1]}, "mean = "),
         ({"crop": "center"}, "lacks 'size'"),
-        ({"crop": "top", "size": [1, 1]}, "one of center"),
+        ({"crop": "top", "size": [1, 1]}, '"center" with size'),
         ({"alpha": "composite", "background": [1, 2]}, "level from 0 to 255"),
         ({"invert": False}, "leave the step out"),
         ({"cast": "float"}, "one of bool"),
@@ -199,7 +199,7 @@ def test_steps_on_images_come_before_layout() -> None:
 
 
 def test_an_unknown_decoder_is_refused() -> None:
-    with pytest.raises(PreprocessError, match="one of image, npy, array"):
+    with pytest.raises(PreprocessError, match="one of image, audio, text, table, npy, npz, array"):
         Preprocessor(InputSpec("x", "jpg"))
 
 

@@ -219,7 +219,7 @@ _ROWS = (
         W,
         "Raw files not decoded there",
         "The target's own interpreter can't decode raw files, so it ran tensors that were prepared elsewhere; what it would make of the files is not known.",
-        "Install Pillow in that interpreter, or decode elsewhere in production too.",
+        "Install what reads them in that interpreter, or decode elsewhere in production too.",
     ),
     Code(
         "KP112",
@@ -227,6 +227,13 @@ _ROWS = (
         "Preprocessing code failed",
         "A function or a file of tensors that the contract names for an input is missing, raised an exception, or gave no plain array.",
         "Mend the function or the file; run it by itself on the golden input.",
+    ),
+    Code(
+        "KP113",
+        E,
+        "Input library missing",
+        "A kind of raw file needs a library that is not installed where the file is read.",
+        "Install the extra of keras-kpipe that the message names.",
     ),
     Code(
         "KP201",
@@ -475,6 +482,13 @@ _ROWS = (
         "Mend the function; call it by itself on the outputs of that input.",
     ),
     Code(
+        "KP420",
+        E,
+        "Padding changes the answer",
+        "An input alone and the same input padded to the length of its batch mates get different answers.",
+        "Mask the padding in the model, pad as training did, or serve one by one.",
+    ),
+    Code(
         "KP501",
         E,
         "Load time over the limit",
@@ -700,6 +714,7 @@ CODES: dict[str, Code] = {row.code: row for row in _ROWS}
 
 UNCHECKED_CODES = frozenset(
     {
+        "KP113",
         "KP301",
         "KP302",
         "KP304",

@@ -11,14 +11,14 @@ import tomllib
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from kpipe.errors import ContractError, nearest
+from kpipe.inputs import STRICT, Input, InputTable, TargetInputTable, input_problems
 from kpipe.rules import DecisionTable, output_problems, place_of_rule, rule_problems
 from kpipe_stages.catalog import RUNTIMES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
@@ -54,7 +54,7 @@ def _specifier(value: str) -> str:
 class Table(BaseModel):
     """A table of the file: frozen, unknown keys refused, no silent conversions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = STRICT
 
 
 class ProductTable(Table):
@@ -85,38 +85,6 @@ class GoldenTable(Table):
         if len(set(self.batches)) == 1 or not self.batches:
             raise ValueError(f"golden.batches is {list(self.batches)}; expected at least two different sizes of 2 or more")
         return self
-
-
-def _decoder(value: str) -> str:
-    if value not in ("image", "npy") and ":" not in value:
-        raise ValueError("expected 'image', 'npy' or 'module:function'")
-    return value
-
-
-Decoder = Annotated[str, AfterValidator(_decoder)]
-
-
-class InputTable(Table):
-    """``[inputs.NAME]``: from a raw file to one input tensor."""
-
-    decode: Decoder
-    files: tuple[str, ...] = ()
-    """The user's own code, where ``decode`` names a function of it."""
-    steps: tuple[dict[str, Any], ...] = ()
-    dtype: str | None = None
-
-
-class TargetInputTable(Table):
-    """``[targets.NAME.inputs.NAME]``: as `InputTable`, or the tensors that the serving system itself made."""
-
-    decode: Decoder | None = None
-    files: tuple[str, ...] = ()
-    steps: tuple[dict[str, Any], ...] = ()
-    dtype: str | None = None
-    tensors: str | None = None
-
-
-Input = InputTable | TargetInputTable
 
 
 class ToleranceTable(Table):
@@ -306,7 +274,8 @@ def parse_contract(text: str, source: str) -> Contract:
         contract = Contract.model_validate(_tuples(data))
     except ValidationError as error:
         raise ContractError(source, _messages(error)) from error
-    if problems := [*_input_problems(contract), *_step_problems(contract), *_decision_problems(contract)]:
+    own = {name: target.inputs for name, target in contract.targets.items()}
+    if problems := [*input_problems(contract.inputs, own), *_decision_problems(contract)]:
         raise ContractError(source, problems)
     return contract
 
@@ -318,55 +287,6 @@ def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _tuples(v) for k, v in value.items()}
     return value
-
-
-def _input_tables(contract: Contract) -> dict[str, Input]:
-    """Every input table by its place."""
-    tables: dict[str, Input] = {f"inputs.{name}": table for name, table in contract.inputs.items()}
-    for target, own in contract.targets.items():
-        tables |= {f"targets.{target}.inputs.{name}": table for name, table in own.inputs.items()}
-    return tables
-
-
-def _step_problems(contract: Contract) -> list[str]:
-    from kpipe_stages.preprocess import check_steps
-
-    return [f"{where}.steps: {problem}" for where, table in _input_tables(contract).items() for problem in check_steps(table.steps)]
-
-
-def _input_problems(contract: Contract) -> list[str]:
-    """What reads the file: a decoder, a function of named files, or a file of tensors in its place."""
-    found = [f"{where}.{problem}" for where, table in _input_tables(contract).items() for problem in _reading(table)]
-    for target, own in contract.targets.items():
-        found += _two_modules(f"targets.{target}.inputs", {**contract.inputs, **own.inputs})
-    return found + (_two_modules("inputs", dict(contract.inputs)) if not contract.targets else [])
-
-
-def _reading(table: Input) -> list[str]:
-    from kpipe_stages.preprocessing.function import check_function
-
-    if isinstance(table, TargetInputTable) and table.tensors is not None:
-        beside = [key for key in ("decode", "files", "steps", "dtype") if key in table.model_fields_set]
-        return [f"tensors is {table.tensors!r} beside {beside[0]}; expected it alone: such tensors are taken as they are"] if beside else []
-    if table.decode is None:
-        return ["decode is missing; expected decode or tensors"]
-    if ":" in table.decode:
-        problem = check_function(table.decode, table.files)
-        return [problem] if problem else []
-    return (
-        [f"files is {list(table.files)}, and decode = {table.decode!r} runs none of them; expected decode = 'module:function'"] if table.files else []
-    )
-
-
-def _two_modules(where: str, tables: Mapping[str, Input]) -> list[str]:
-    """Two files of one module name would be one module in the process that prepares all inputs."""
-    known: dict[str, str] = {}
-    for name, table in tables.items():
-        for file in table.files:
-            stem = file.replace("\\", "/").rpartition("/")[2]
-            if stem.endswith(".py") and known.setdefault(stem, file) != file:
-                return [f"{where}.{name}.files names {file!r}, and another input {known[stem]!r}; expected different names for different files"]
-    return []
 
 
 def _decision_problems(contract: Contract) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,6 +22,8 @@ MANIFEST_VERSION = 1
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Decision = str | tuple[str, ...]
+InputNames = tuple[str, ...] | Mapping[str, tuple[str, bool]]
+"""The contract's inputs; or each with the input that names its raw file, and whether it reads a row of a table (`kpipe.contract.raw_inputs`)."""
 
 
 class Entry(BaseModel):
@@ -32,6 +35,8 @@ class Entry(BaseModel):
     file: str | None = None
     files: dict[str, str] | None = None
     sha256: Digest | dict[str, Digest]
+    row: Annotated[int, Field(ge=0)] | None = None
+    """Of a table: the row that is the golden input, from 0."""
     label: str | dict[str, str] | None = None
     expected: Decision | dict[str, Decision] | None = None
     slice: str = ""
@@ -66,7 +71,7 @@ class GoldenInput:
 
     id: str
     files: dict[str, str]
-    """Model input name to what a worker opens: an absolute path, or ``path#member#row`` of an ``.npz``."""
+    """Model input name to what a worker opens: an absolute path, ``path#row=N`` of a table, or ``path#member#row`` of an ``.npz``."""
     sha256: dict[str, str]
     """Expected digest per file."""
     shown: str
@@ -96,7 +101,7 @@ class GoldenSet:
 NO_GOLDEN_SET = GoldenSet(kind="none", path="", shown="", manifest_sha256="", inputs=())
 
 
-def load_golden_folder(folder: Path, input_names: tuple[str, ...], shown: str = "") -> GoldenSet:
+def load_golden_folder(folder: Path, input_names: InputNames, shown: str = "") -> GoldenSet:
     """Read a golden folder's manifest. File contents are checked by the stage that decodes them.
 
     Args:
@@ -149,26 +154,36 @@ def _tuples(value: Any) -> Any:
     return value
 
 
-def golden_input(entry: Entry, folder: Path, input_names: tuple[str, ...], source: Path) -> GoldenInput:
+def golden_input(entry: Entry, folder: Path, input_names: InputNames, source: Path) -> GoldenInput:
     """An entry as it is run.
 
     Raises:
         GoldenError: its files don't fit the contract's inputs, or one lies outside the folder.
     """
-    files, digests = _files(entry, input_names, source)
+    inputs = input_names if isinstance(input_names, Mapping) else {name: (name, False) for name in input_names}
+    files, digests = _files(entry, tuple(name for name, (whose, _) in inputs.items() if whose == name), source)
     for name in files.values():
         if "\0" in name or not (folder / name).resolve().is_relative_to(folder.resolve()):
             raise GoldenError(f"{source}: entry '{entry.id}' names {name!r}, which lies outside the golden folder.")
     return GoldenInput(
         id=entry.id,
-        files={name: str(folder / file) for name, file in files.items()},
-        sha256=digests,
-        shown=next(iter(files.values())),
+        files={name: f"{folder / files[whose]}{_row(entry, source, inputs) if table else ''}" for name, (whose, table) in inputs.items()},
+        sha256={name: digests[whose] for name, (whose, _) in inputs.items()},
+        shown=next(iter(files.values())) + _row(entry, source, inputs),
         label=entry.label,
         expected=approved_text(entry.expected),
         slice=entry.slice,
         chosen=entry.chosen,
     )
+
+
+def _row(entry: Entry, source: Path, inputs: Mapping[str, tuple[str, bool]]) -> str:
+    """How a worker is told the row of a table; empty where the entry names none."""
+    if entry.row is None:
+        return ""
+    if not any(table for _, table in inputs.values()):
+        raise GoldenError(f"{source}: entry '{entry.id}' names row {entry.row}, and no input of the contract has decode = \"table\".")
+    return f"#row={entry.row}"
 
 
 def approved_text(expected: Decision | dict[str, Decision] | None) -> str | dict[str, str] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kpipe_stages.preprocessing.lengths import pad_first_axis
 from kpipe_stages.rows import Rows
 from kpipe_stages.session import Answer, Array, fault
 
@@ -72,6 +73,41 @@ def split_answer(answer: Answer, size: int, unbatched: Iterable[str]) -> tuple[l
     return rows, whole
 
 
+@dataclass(frozen=True)
+class Span:
+    """Where a row lies on an axis that was padded."""
+
+    start: int
+    stop: int
+    length: int
+    """Of the axis, padding and all."""
+
+
+def without_padding(row: Answer, axes: Mapping[str, tuple[int | None, ...] | None], spans: frozenset[Span], whole: Iterable[str]) -> Answer:
+    """One row's answer without what belongs to its padding: outputs that have a value a step, and so are as long as the padded input.
+
+    Args:
+        row: the answer of one row.
+        axes: output to its shape with the batch axis, None where free.
+        spans: where the row lies in its padded inputs; empty where nothing was padded. Where two inputs were padded differently an output's own
+            axis can't be told, and nothing is cut: the shapes then differ, and that is found.
+        whole: outputs that have no batch axis.
+    """
+    if len(spans) != 1:
+        return row
+    (span,) = spans
+    free = {name: tuple(n is None for n in shape[1:]) for name, shape in axes.items() if shape is not None and name not in set(whole)}
+    return {
+        name: _cut(value, free[name], span) if any(free.get(name, ())) and len(free[name]) == value.ndim else value for name, value in row.items()
+    }
+
+
+def _cut(value: Array, free: tuple[bool, ...], span: Span) -> Array:
+    return value[
+        tuple(slice(span.start, span.stop) if open_ and n == span.length else slice(None) for open_, n in zip(free, value.shape, strict=True))
+    ]
+
+
 def as_fed(row: Array, dtype: str) -> Array:
     """A stored row in the dtype it stands for, native byte order, C-contiguous. bfloat16 rows come widened; narrowing them is exact."""
     if dtype == "bfloat16":
@@ -113,12 +149,15 @@ class Golden:
         self.rows = order.rows
         self._rows = {name: Rows(f"{order.tensors}/{position}") for position, name in enumerate(order.names)}
         absent = frozenset[int]().union(*(rows.absent for rows in self._rows.values()))
+        self._padding = {name: padding for name, padding in order.padding.items() if name in self._rows}
         self.present = tuple(row for row in range(order.rows) if row not in absent)
         if not self.present:
             raise fault("KP101", f"None of the {order.rows} golden inputs has a tensor: nothing would be compared.", "Mend the golden set.")
         for name, rows in self._rows.items():
             _check_input(name, rows, specs[name], order.rows, self.present)
             _check_taken(name, rows.dtype, session.takes)
+            if name in self._padding and any(not rows.shape(index) for index in self.present):
+                raise fault("KP104", f"Input '{name}' is padded in batches and has no axis.", f"Drop pad_batches of input '{name}'.", place=name)
 
     def narrowed(self, smaller: Mapping[str, str]) -> Narrowed | None:
         """The first value that doesn't survive one of these conversions (dtype to smaller dtype); None where all do."""
@@ -139,8 +178,25 @@ class Golden:
         return {name: as_fed(rows[index], rows.dtype) for name, rows in self._rows.items()}
 
     def batch(self, indices: Sequence[int]) -> dict[str, Array]:
-        """Some rows' inputs, stacked: ``(len(indices), ...)`` each."""
-        return stack([self.row(index) for index in indices])
+        """Some rows' inputs, stacked: ``(len(indices), ...)`` each; padded to the longest where the input says how."""
+        rows = [self.row(index) for index in indices]
+        for name, padding in self._padding.items():
+            longest = self._longest(name, indices)
+            for row in rows:
+                row[name] = pad_first_axis(row[name], longest, padding.value, padding.at)
+        return stack(rows)
+
+    def _longest(self, name: str, indices: Sequence[int]) -> int:
+        return max(self._rows[name].shape(index)[0] for index in indices)
+
+    def spans(self, indices: Sequence[int], at: int) -> frozenset[Span]:
+        """Where one row of a batch lies in each of its inputs that were padded for it; empty where none was."""
+        found = set()
+        for name, padding in self._padding.items():
+            longest, own = self._longest(name, indices), self._rows[name].shape(indices[at])[0]
+            start = longest - own if padding.at == "start" else 0
+            found |= {Span(start, start + own, longest)} if own < longest else set()
+        return frozenset(found)
 
     @cached_property
     def contents(self) -> dict[int, bytes]:
@@ -161,7 +217,10 @@ class Golden:
     @property
     def kinds(self) -> dict[int, Shapes]:
         """Each present row's shapes: what rows of one batch must share."""
-        return {row: self.shapes(row) for row in self.present}
+        return {
+            row: tuple(shape[1:] if name in self._padding else shape for name, shape in zip(self.names, self.shapes(row), strict=True))
+            for row in self.present
+        }
 
 
 def stack(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:

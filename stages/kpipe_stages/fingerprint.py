@@ -17,6 +17,7 @@ from kpipe_stages.digest import digest
 from kpipe_stages.npz import npy_array
 from kpipe_stages.preprocess import Limits
 from kpipe_stages.preprocessing.files import read_bytes
+from kpipe_stages.preprocessing.function import is_function
 from kpipe_stages.preprocessing.image import decode_image
 from kpipe_stages.protocol import Fingerprint, FingerprintJob, FingerprintResult, InputSpec, Job
 from kpipe_stages.rows import Rows
@@ -106,7 +107,8 @@ def _answer(sides: _Sides, question: Question, found: Found, before: float) -> F
     best = found.best
     notes = []
     if question.base.dtype is None and not question.base.steps and sides.spec.decode not in ("image", "npy"):
-        notes.append("the reference's own steps are a function, so only what can be done to its tensors was tried")
+        own = "own steps are a function" if is_function(sides.spec.decode) else f"raw files are read by decode = {sides.spec.decode!r}"
+        notes.append(f"the reference's {own}, so only what can be done to its tensors was tried")
     if sides.ours.dtype != sides.theirs.dtype:
         notes.append(f"the target's tensors are {sides.theirs.dtype}, the reference's {sides.ours.dtype}")
     return Fingerprint(
@@ -159,7 +161,8 @@ def _kitchen(params: FingerprintJob, sides: _Sides) -> tuple[Variation, Kitchen]
         if hashlib.sha256(data).hexdigest() != item.sha256[spec.name]:
             raise ValueError(f"{item.files[spec.name]} changed since it was prepared")
         if spec.decode == "image":
-            return decode_image(data, limits.max_pixels, upright=upright, sixteen=sixteen)
+            turn = upright and spec.read.get("orientation", "exif") == "exif"
+            return decode_image(data, limits.max_pixels, upright=turn, sixteen=sixteen, options=spec.read)
         return npy_array(data, item.files[spec.name])
 
     return Variation(spec.steps, spec.dtype or ("float32" if spec.decode == "image" else None)), Kitchen(decoded)

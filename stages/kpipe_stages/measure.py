@@ -24,7 +24,7 @@ from kpipe_stages.session import Session, check_artifact, fault
 if TYPE_CHECKING:
     from kpipe_stages.preprocess import Preprocessor
     from kpipe_stages.protocol import Job
-    from kpipe_stages.session import Description, Engine
+    from kpipe_stages.session import Array, Description, Engine
     from kpipe_stages.worker import Worker
 
 
@@ -123,28 +123,33 @@ def check_tensors(order: RunJob, golden: Golden, worker: Worker) -> Decoded:
             tensors = {name: preprocessor.from_path(item.files[name]) for name, preprocessor in preprocessors.items()}
         except ValueError:  # the file decoded when it was prepared: here it doesn't, so its tensor isn't the prepared one
             tensors = {}
-        alike = {name: (t.shape, t.dtype) for name, t in tensors.items()} == {name: (t.shape, t.dtype) for name, t in prepared.items()}
+        alike = {name: _kind(t) for name, t in tensors.items()} == {name: _kind(t) for name, t in prepared.items()}
         usable = usable and alike
-        if not alike or any(tensors[name].tobytes() != prepared[name].tobytes() for name in prepared):
+        if not alike or any(_content(tensors[name]) != _content(prepared[name]) for name in prepared):
             differing.append(item.id)
     return Decoded(here=True, mismatches=tuple(differing), usable=usable)
 
 
+def _kind(tensor: Array) -> tuple[tuple[int, ...], str]:
+    """Shape and dtype; how wide NumPy stores texts, which is the longest one's width, says nothing."""
+    return tensor.shape, "string" if tensor.dtype.kind == "U" else tensor.dtype.str
+
+
+def _content(tensor: Array) -> bytes:
+    """What two equal tensors share, bit for bit."""
+    return repr(tensor.ravel().tolist()).encode("ascii", "backslashreplace") if tensor.dtype.kind == "U" else tensor.tobytes()
+
+
 def _can_decode(order: RunJob) -> bool:
-    """Whether this interpreter has what the inputs' raw files need: Pillow, for images; what the user's own functions import."""
+    """Whether this interpreter has what the inputs' raw files need: a library for their kind; what the user's own functions import."""
     from kpipe_stages.preprocess import PreprocessError, Preprocessor
-    from kpipe_stages.preprocessing.function import is_function
+    from kpipe_stages.preprocessing.libraries import MISSING
 
     try:
-        if any(spec.decode == "image" for spec in order.inputs):
-            import PIL.Image  # noqa: F401 - whether it can be imported is the question
         for spec in order.inputs:
-            if is_function(spec.decode):
-                Preprocessor(spec)
-    except ImportError:
-        return False
+            Preprocessor(spec)
     except PreprocessError as error:
-        return not isinstance(error.__cause__, ImportError)
+        return error.code != MISSING and not isinstance(error.__cause__, ImportError)
     return True
 
 
@@ -227,4 +232,5 @@ def _result(
         tensor_mismatches=decoded.mismatches,
         repeats=record.repeats,
         repeat_differences=record.repeat_differences,
+        padded_rows=record.padded_rows,
     )

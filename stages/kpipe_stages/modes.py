@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.answers import ModeWriter, difference, same_bits
 from kpipe_stages.arrangement import arrangements, batches_of, lonely
-from kpipe_stages.feeds import lonely_rows, split_answer
+from kpipe_stages.feeds import lonely_rows, split_answer, without_padding
 from kpipe_stages.protocol import StageError
 from kpipe_stages.rows import Rows
 from kpipe_stages.session import TrainingUnset, check_artifact, fault, raise_if_out_of_memory, telling_line
@@ -46,6 +46,7 @@ class Record:
     repeat_differences: dict[str, float] = field(default_factory=dict)
     training_unset_repeats: bool | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    padded_rows: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def answer(session: Session, feeds: Feeds) -> Answer:
@@ -146,6 +147,8 @@ class Modes:
         names = [spec.name for spec in session.signature.outputs]
         known = frozenset(self.record.unbatched.get("alone", ()))
         whole: frozenset[str] | None = None
+        padded: dict[int, bool] = {}  # of the first batch that holds the row: its answer comes from there
+        axes = {spec.name: spec.shape for spec in session.signature.outputs}
         writer = ModeWriter(self.worker.folder / "outputs" / mode, names, self.golden.rows, self.golden.present)
         with writer:
             for done, (indices, counted) in enumerate(batches):
@@ -156,13 +159,17 @@ class Modes:
                 if now != whole:
                     raise ValueError(f"the batch axis of {sorted(now ^ whole)} comes and goes between calls")
                 for at in counted:
-                    writer.add(indices[at], rows[at])
+                    spans = self.golden.spans(indices, at)
+                    padded.setdefault(indices[at], bool(spans))
+                    writer.add(indices[at], without_padding(rows[at], axes, spans, now))
                 if done % max(1, PROGRESS_ROWS // len(counted)) == 0:
                     self.worker.progress(f"{self.order.runtime} {mode}", min(done * len(counted), self.golden.rows), self.golden.rows)
             writer.finish()
         if whole:
             self.record.unbatched[mode] = tuple(name for name in names if name in whole)
         self.record.modes.append(mode)
+        if any(padded.values()):
+            self.record.padded_rows[mode] = tuple(sorted(row for row, filled in padded.items() if filled))
 
     def _alone(self, mode: str, session: Session) -> None:
         batches: list[Batch] = [((row,) * self.batch, (0,)) for row in self.golden.present]

@@ -16,6 +16,7 @@ import numpy as np
 from kpipe_stages.codec import decode
 from kpipe_stages.npz import NpzFile, NpzLimits, npz_row, split_reference
 from kpipe_stages.preprocess import CastNote, Limits, PreprocessError, Preprocessor
+from kpipe_stages.preprocessing.decoders import distributions
 from kpipe_stages.preprocessing.files import read_bytes
 from kpipe_stages.preprocessing.function import is_function
 from kpipe_stages.preprocessing.tensors import ServedTensors
@@ -37,7 +38,7 @@ def run(job: Job, worker: Worker) -> PrepareResult:
         StageError: there are no golden inputs, a step is wrong, or not one golden input could be decoded.
     """
     params = decode(PrepareJob, job.params)
-    worker.distributions = ["numpy", "pillow"]
+    worker.distributions = ["numpy", *sorted({"pillow"}.union(*(distributions(spec) for spec in params.inputs)))]
     if not params.items or not params.inputs:
         raise StageError(
             Observation("KP101", f"{len(params.items)} golden inputs for {len(params.inputs)} model inputs", "Add golden inputs to the manifest.")
@@ -125,8 +126,9 @@ class _Reader:
         found = notes.setdefault(name, [])
         if prepare.spec.decode == "array":
             return prepare.apply(self._row(item.files[name], item.sha256[name]), found)
-        data = read_bytes(item.files[name], self._limits.max_bytes)
-        _check_digest(item.files[name], hashlib.sha256(data).hexdigest(), item.sha256[name])
+        file = prepare.file_of(item.files[name])
+        data = read_bytes(file, self._limits.max_bytes)
+        _check_digest(file, hashlib.sha256(data).hexdigest(), item.sha256[name])
         if not is_function(prepare.spec.decode):
             return prepare.from_bytes(data, item.files[name], found)
         tensor = prepare.from_path(item.files[name], found)  # the function opens the file itself: it must be the same afterwards

@@ -1,30 +1,34 @@
 """From a raw file to one input tensor, by the contract's own description. Training, the reference and every target use this code.
 
-``decode = "image"`` reads a still image (`kpipe_stages.preprocessing.image`), ``"npy"`` an array file, ``"array"`` a row of an
-``.npz`` named ``file.npz#member#row``, ``"module:function"`` calls the user's own code (`kpipe_stages.preprocessing.function`). The steps are those of `kpipe_stages.preprocessing.steps`. Pillow is imported when an image is
-decoded or resized, not before.
+``decode`` names what reads the file (`kpipe_stages.preprocessing.decoders`): ``image``, ``audio``, ``text``, ``table``, ``npy``, ``npz``;
+``"array"`` is a row of an ``.npz`` named ``file.npz#member#row``, and ``"module:function"`` calls the user's own code
+(`kpipe_stages.preprocessing.function`). The steps are those of `kpipe_stages.preprocessing.steps`. A library is imported where an input
+needs it, not before.
 """
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kpipe_stages.npz import NpzFile, NpzLimits, npy_array, npz_row, split_reference
+from kpipe_stages.preprocessing.assets import load_files
 from kpipe_stages.preprocessing.cast import CastNote, cast
+from kpipe_stages.preprocessing.columns import MISSING_VALUES, encode_row, read_columns
+from kpipe_stages.preprocessing.decoders import DECODER_KINDS, DEFAULT_LIMITS, Limits, bind_decoder, check_read, default_dtype, misread
 from kpipe_stages.preprocessing.errors import PreprocessError
 from kpipe_stages.preprocessing.files import read_bytes
 from kpipe_stages.preprocessing.function import UserFunction, is_function
-from kpipe_stages.preprocessing.image import decode_image
+from kpipe_stages.preprocessing.kinds import NO_CONTEXT, Context
 from kpipe_stages.preprocessing.resample import PLAIN_METHODS
 from kpipe_stages.preprocessing.steps import KINDS, Kind
+from kpipe_stages.preprocessing.table import split_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from kpipe_stages.protocol import InputSpec
@@ -33,23 +37,23 @@ __all__ = ["DECODERS", "CastNote", "Limits", "PreprocessError", "Preprocessor", 
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-DECODERS = ("image", "npy", "array")
+DECODERS = (*DECODER_KINDS, "array")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Bounds on one raw file."""
+def check_steps(steps: Sequence[dict[str, Any]], decode: str = "", read: Mapping[str, Any] | None = None) -> list[str]:
+    """Say what is wrong with a list of steps; empty when nothing is. Pure: no file, no library.
 
-    max_pixels: int = 64_000_000
-    """Width times height, by the image's header."""
-    max_bytes: int = 512 * 2**20
-    """File size; for an ``.npz`` also its inflated size."""
-
-
-def check_steps(steps: Sequence[dict[str, Any]]) -> list[str]:
-    """Say what is wrong with a list of steps; empty when nothing is. Pure: no file, no Pillow."""
+    Args:
+        steps: the steps.
+        decode: what comes before them; empty where it isn't known.
+        read: its options.
+    """
     problems: list[str] = []
-    levels, image = "", ""
+    gives = DECODER_KINDS[decode].gives if decode in DECODER_KINDS else ""
+    levels = 'deep = "keep"' if (read or {}).get("deep") == "keep" else ""
+    image = f'decode = "{decode}"' if decode in ("audio", "text", "table") else ""
+    numbers = f'decode = "{decode}"' if gives in ("image", "sound") else ""
+    text = gives == "text"
     for position, step in enumerate(steps):
         where = f"steps[{position}]"
         name, found = _step_name(step)
@@ -60,10 +64,18 @@ def check_steps(steps: Sequence[dict[str, Any]]) -> list[str]:
         problems += [f"{where}: {problem}" for problem in _check_values(name, kind, step)]
         if kind.needs_image and image:
             problems.append(f"{where}: {name!r} comes after {image!r} (expected an image of height x width x channels). Move it before.")
-        if kind.needs_levels and levels:
+        elif (kind.needs_levels or step.get("light") == "linear") and levels:
             problems.append(f"{where}: {name!r} comes after {levels!r} (expected levels from 0 to 255). Move it before.")
+        elif kind.needs_text and numbers:
+            problems.append(f"{where}: {name!r} comes after {numbers!r} (expected text). Move it before.")
+        elif text and not kind.needs_text and not kind.any_values:
+            problems.append(f"{where}: {name!r} comes on text (expected numbers). Put tokenize before it.")
+        if kind.needs_rate and decode != "audio" and not step.get("rate"):
+            problems.append(f"{where}: {name!r} lacks 'rate' (expected it beside: only decode = 'audio' knows it). Add it.")
         levels = name if kind.changes_scale else levels
-        image = name if name == "flatten" or step[name] == "chw" else image
+        image = name if name in ("flatten", "reshape") or step[name] == "chw" else image
+        numbers = name if kind.ends_text else numbers
+        text = text and not kind.ends_text
     return problems
 
 
@@ -100,6 +112,8 @@ def _check_values(name: str, kind: Kind, step: dict[str, Any]) -> list[str]:
     problems += [
         f"{name!r} lacks {key!r} (expected it beside). Add it." for key, (_, default) in kind.options.items() if default is None and key not in step
     ]
+    if not problems and kind.also and (problem := kind.also(step[name], {key: step.get(key, default) for key, (_, default) in kind.options.items()})):
+        problems.append(problem)
     if step.get("antialias") is False and step.get("method", "bilinear") not in PLAIN_METHODS:
         problems.append(f"antialias = false with method {step['method']!r} (expected {' or '.join(PLAIN_METHODS)}). Leave antialias on.")
     return problems
@@ -108,7 +122,7 @@ def _check_values(name: str, kind: Kind, step: dict[str, Any]) -> list[str]:
 class Preprocessor:
     """One input's way from bytes to a tensor, checked once, run often."""
 
-    def __init__(self, spec: InputSpec, limits: Limits = Limits()) -> None:
+    def __init__(self, spec: InputSpec, limits: Limits = DEFAULT_LIMITS) -> None:
         """Bind the steps.
 
         Raises:
@@ -117,32 +131,54 @@ class Preprocessor:
         if spec.decode not in DECODERS and not is_function(spec.decode):
             known = f"one of {', '.join(DECODERS)} or module:function"
             raise PreprocessError("decode", f"decode = {spec.decode!r} of input {spec.name!r}", known, "Mend the contract.", "KP104")
-        if problems := check_steps(spec.steps):
+        if problems := check_read(spec.decode, spec.read):
+            raise misread(spec, problems[0])
+        if problems := check_steps(spec.steps, spec.decode, spec.read):
             raise PreprocessError("steps", f"input {spec.name!r}: {problems[0]}", "sound steps", "Mend the contract.", "KP104")
         self.spec = spec
         self.limits = limits
+        own = DECODER_KINDS.get(spec.decode)
+        self._files = load_files(spec.files, spec.name) if own else {}
+        self._decode = bind_decoder(spec, limits, self._files) if own else None
+        self._columns = read_columns(spec.read["columns"], self._files) if spec.decode == "table" else ()
         self._function = UserFunction(spec) if is_function(spec.decode) else None
-        self._steps = bind_steps(spec.steps)
-        self._dtype = spec.dtype or ("float32" if spec.decode == "image" else None)
+        rate = spec.read.get("rate", 0) if spec.decode == "audio" else 0
+        self._steps = bind_steps(spec.steps, Context(rate, self._files))
+        self._dtype = spec.dtype or ("float32" if self._columns and self._columns[0].kind != "text" else default_dtype(spec))
+
+    def file_of(self, path: str | Path) -> str:
+        """The file that a golden item's path means, without the row of a table."""
+        return split_row(str(path))[0] if self.spec.decode == "table" else str(path)
 
     def decode(self, data: bytes, where: str) -> Array:
-        """Decode a file's bytes (``image``, ``npy`` or a function, which gets a temporary file); ``where`` names it in messages."""
+        """Decode a file's bytes (a function gets a temporary file); ``where`` names it in messages, and the row of a table."""
         if self._function is not None:
             return self._function.of_bytes(data, where)
-        if self.spec.decode == "image":
-            return decode_image(data, self.limits.max_pixels)
-        return npy_array(data, where)
+        return self._decode(data, where) if self._decode else npy_array(data, where)
 
     def read(self, path: str | Path) -> Array:
         """Read and decode one raw file, or one row of an ``.npz``; a function reads the file itself."""
         if self._function is not None:
             return self._function(str(path))
         if self.spec.decode != "array":
-            return self.decode(read_bytes(path, self.limits.max_bytes), str(path))
+            return self.decode(read_bytes(self.file_of(path), self.limits.max_bytes), str(path))
         file_path, member, row = split_reference(str(path))
         limits = NpzLimits(max_bytes=self.limits.max_bytes)
         file = NpzFile(read_bytes(file_path, limits.max_bytes), file_path, limits)
         return npz_row(file, file.array(member), member, row)
+
+    def from_row(self, row: Mapping[str, Any], notes: list[CastNote] | None = None) -> Array:
+        """The tensor of one row of a table by its columns' names: text as a CSV file has it, or numbers, truth values and None.
+
+        Raises:
+            PreprocessError: the input isn't a table, a column is missing, or a value can't be encoded.
+        """
+        columns = self._columns
+        if not columns or (lacking := [column.name for column in columns if column.name not in row]):
+            what = f"no column {lacking[0]!r}" if columns else f"decode = {self.spec.decode!r}"
+            raise PreprocessError("columns", f"input {self.spec.name!r}: {what}", "a row of a table with every column", "Mend the row.")
+        missing = frozenset(self.spec.read.get("missing_values", MISSING_VALUES))
+        return self.apply(encode_row(columns, row, missing, self.spec.read.get("decimal", ".")), notes)
 
     def apply(self, array: Array, notes: list[CastNote] | None = None) -> Array:
         """Run the steps on a decoded array and cast; casts that changed a value are added to ``notes``.
@@ -166,23 +202,29 @@ class Preprocessor:
         return self.apply(self.read(path), notes)
 
 
-def bind_steps(steps: Sequence[dict[str, Any]]) -> list[Callable[[Array, list[CastNote] | None], Array]]:
+def bind_steps(steps: Sequence[dict[str, Any]], context: Context = NO_CONTEXT) -> list[Callable[[Array, list[CastNote] | None], Array]]:
     """Steps that `check_steps` found sound, each as a function of an array and the notes of its casts."""
     bound: list[Callable[[Array, list[CastNote] | None], Array]] = []
     axis: int | None = -1
     for step in steps:
-        bound.append(bind_step(step, axis))
+        bound.append(bind_step(step, axis, context))
         axis = channel_axis_after(step, axis)
     return bound
 
 
-def bind_step(step: dict[str, Any], channel_axis: int | None) -> Callable[[Array, list[CastNote] | None], Array]:
-    """One sound step; ``channel_axis`` is where the channels of what it gets lie, None where there are none."""
+def bind_step(step: dict[str, Any], channel_axis: int | None, context: Context = NO_CONTEXT) -> Callable[[Array, list[CastNote] | None], Array]:
+    """One sound step; ``channel_axis`` is where the channels of what it gets lie, None where there are none.
+
+    Raises:
+        PreprocessError: a file that the step names can't be used, or a library isn't there.
+    """
     name, _ = _step_name(step)
     kind = KINDS[name]
+    options = {key: step.get(key, default) for key, (_, default) in kind.options.items()}
+    if kind.prepare is not None:
+        return partial(_prepared_step, apply=kind.prepare(step[name], options, context))
     if kind.apply is None:
         return partial(_cast_step, dtype=step[name])
-    options = {key: step.get(key, default) for key, (_, default) in kind.options.items()}
     if name == "normalize":
         options["channel_axis"] = channel_axis
     return partial(_plain_step, apply=kind.apply, value=step[name], options=options)
@@ -198,11 +240,15 @@ def _plain_step(array: Array, _: list[CastNote] | None, apply: Callable[..., Arr
     return apply(array, value, options)
 
 
+def _prepared_step(array: Array, _: list[CastNote] | None, apply: Callable[[Array], Array]) -> Array:
+    return apply(array)
+
+
 def _cast_step(array: Array, notes: list[CastNote] | None, dtype: str) -> Array:
     return cast(array, dtype, notes)
 
 
-def tensor_from(spec: InputSpec, path: str | Path, limits: Limits = Limits(), notes: list[CastNote] | None = None) -> Array:
+def tensor_from(spec: InputSpec, path: str | Path, limits: Limits = DEFAULT_LIMITS, notes: list[CastNote] | None = None) -> Array:
     """Read one raw file and make the tensor, without a batch axis.
 
     In a loop, make one `Preprocessor` and call ``from_path``: the same without checking the steps again.

@@ -145,13 +145,16 @@ class InputSpec:
     name: str
     """Model input name."""
     decode: str
-    """``image``, ``npy``, ``array`` (an already preprocessed row of an .npz), ``module:function`` of ``files``, or ``tensors`` (a row, by
-    golden id, of the one .npz in ``files``: the prepare stage's only)."""
+    """One of `kpipe_stages.preprocessing.decoders.DECODER_KINDS`, ``array`` (an already preprocessed row of an .npz), ``module:function`` of
+    ``files``, or ``tensors`` (a row, by golden id, of the one .npz in ``files``: the prepare stage's only)."""
     steps: tuple[dict[str, Any], ...] = ()
     dtype: str | None = None
     """Cast at the end; None keeps what the steps give."""
     files: dict[str, str] = field(default_factory=dict)
-    """The user's code or tensors: absolute path to the SHA-256 that the file must have; empty for any (training)."""
+    """The user's code or tensors, or what decoder and steps read beside the raw file: absolute path to the SHA-256 that the file must have;
+    empty for any (training)."""
+    read: dict[str, Any] = field(default_factory=dict)
+    """The decoder's options (`kpipe_stages.preprocessing.decoders`)."""
 
 
 @dataclass(frozen=True)
@@ -481,6 +484,15 @@ class TimingPlan:
 
 
 @dataclass(frozen=True)
+class BatchPadding:
+    """How rows of unequal length on their first axis become one batch: filled up to the longest among them."""
+
+    at: str
+    """``start`` or ``end``."""
+    value: float | int = 0
+
+
+@dataclass(frozen=True)
 class RunJob:
     """Run every golden input on one runtime: alone, repeated, in batches; then, when told, the timed phase."""
 
@@ -534,6 +546,8 @@ class RunJob:
     """The artifact's companions, which are in the digest."""
     op_layers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The artifact's."""
+    padding: dict[str, BatchPadding] = field(default_factory=dict)
+    """Input to how its rows are padded in a batch; rows of other inputs share a batch only where their shapes are equal."""
 
 
 @dataclass(frozen=True)
@@ -590,6 +604,8 @@ class RunResult:
     """How many extra times every input was asked for, of which `repeats_equal` speaks; means nothing where that is None."""
     repeat_differences: dict[str, float] = field(default_factory=dict)
     """Output to the largest absolute difference between its repeated passes; empty where none was asked for, or not kept."""
+    padded_rows: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Mode to the rows whose answer came from a batch in which they were padded."""
 
 
 @dataclass(frozen=True)

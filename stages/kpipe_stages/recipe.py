@@ -105,7 +105,8 @@ def contract_inputs(contract: Path) -> dict[str, Preprocessor]:
 def _spec(name: str, table: dict[str, Any], contract: Path) -> InputSpec:
     """One table; the files of a ``module:function`` are taken as they are, since training is what they are to be compared with."""
     files = {str((contract.parent / file).resolve()): "" for file in table.get("files", ())}
-    return decode(InputSpec, {"name": name, **table, "files": files}, f"{contract} [inputs.{name}]")
+    own = {key: value for key, value in table.items() if key not in ("source", "pad_batches")}  # of golden sets and batches, not of one file
+    return decode(InputSpec, {"name": name, **own, "files": files}, f"{contract} [inputs.{name}]")
 
 
 def _import(file: Path) -> ModuleType:

@@ -75,6 +75,9 @@ def add(  # noqa: PLR0917 - each is an option of the command
         ),
     ] = False,
     custom_objects: CustomObjects = None,
+    row: Annotated[
+        list[int] | None, typer.Option("--row", min=0, help="A row of the one table that is named, from 0: a golden input each. May be repeated.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Add raw files to the set.
@@ -85,7 +88,7 @@ def add(  # noqa: PLR0917 - each is an option of the command
     from kpipe.cli.golden import run_add
     from kpipe.curating.add import AddRequest
 
-    words = (contract, slice_, label, expected, str(chosen), source, model, expected_from_model, tuple(custom_objects or ()))
+    words = (contract, slice_, label, expected, str(chosen), source, model, expected_from_model, tuple(custom_objects or ()), tuple(row or ()))
     return run_add(AddRequest(folder, tuple(files), *words), as_json=as_json)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kpipe.contract import CONTRACT_NAME, parse_contract
-from kpipe.drafting import draft_contract, draft_manifest
+from kpipe.drafting import NO_FILES, RawFiles, draft_contract, draft_manifest, kind_for
 from kpipe.errors import Exit, UsageError
 from kpipe.golden import MANIFEST, sha256_of
 from kpipe.judging.judge import inspection, model_signature
@@ -25,9 +27,21 @@ if TYPE_CHECKING:
 
     from kpipe.findings import Finding
     from kpipe.running.request import Resolved
-    from kpipe_stages.protocol import InspectResult, Signature
+    from kpipe_stages.protocol import InspectResult, Signature, TensorSpec
 
-RAW_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".npy"})
+KINDS = {
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"), "image"),
+    **dict.fromkeys((".wav", ".flac"), "audio"),
+    ".txt": "text",
+    ".csv": "table",
+    ".parquet": "table",
+    ".npy": "npy",
+}
+"""Suffix to the decoder of such files."""
+MOST_NAMES = 1000
+"""Columns that a first contract lists."""
+MOST_ROWS = 10_000
+"""Of one table: each becomes a golden input."""
 STAGE_LIMIT_S = 600.0
 
 
@@ -38,9 +52,14 @@ def run_init(model: Path, raw: Path | None, out: Path | None, golden: Path | Non
         raise UsageError(f"{contract} exists already. Name another file with --out; nothing was changed.")
     resolved = resolve(Request(model, custom_objects=custom_objects), golden=False)
     inspected, signature = _look(resolved)
+    look = NO_FILES
     folder = (golden or contract.parent / "golden_inputs").resolve()
     if raw is not None:
-        count = make_golden(raw, folder, [spec.name for spec in signature.inputs])
+        files, others = of_one_kind(raw_files(raw, [spec.name for spec in signature.inputs], folder), signature.inputs[0])
+        look = look_at(files)
+        count = make_golden(raw, files, folder)
+        if others:
+            print(f"{raw}: {len(others)} of another kind left out, {others[0].name} first")
         print(f"{folder}: {count} golden inputs; look at labels, slices and expected decisions in {MANIFEST}")
     here = this_interpreter()
     text = draft_contract(
@@ -48,6 +67,7 @@ def run_init(model: Path, raw: Path | None, out: Path | None, golden: Path | Non
         inspected,
         custom_objects=[os.path.relpath(path, contract.parent) for path in resolved.trust.custom_objects],
         golden=os.path.relpath(folder, contract.parent) if raw is not None else None,
+        raw=look,
         runtimes={name: row.required_by_default for name, row in RUNTIMES.items() if row.default_target and not missing_distributions(row, here)},
     )
     parse_contract(text, str(contract))
@@ -77,8 +97,12 @@ def _why(findings: list[Finding], model: str) -> str:
     return f"{model} can't be read, so no contract was written: {causes}"
 
 
-def make_golden(raw: Path, folder: Path, inputs: list[str]) -> int:
-    """Copy raw files into a golden folder and write its manifest; a sub-folder's name becomes the label of the files in it."""
+def raw_files(raw: Path, inputs: list[str], folder: Path) -> list[Path]:
+    """The raw files that can become golden inputs, by name.
+
+    Raises:
+        UsageError: the model has several inputs, there are no such files, or the golden folder isn't empty.
+    """
     if len(inputs) != 1:
         raise UsageError(
             f"--raw makes golden inputs of one file each, and the model has {len(inputs)} inputs ({', '.join(inputs)}). Write the manifest by hand; see docs/golden.md."
@@ -87,9 +111,50 @@ def make_golden(raw: Path, folder: Path, inputs: list[str]) -> int:
         raise UsageError(f"--raw {raw} is no folder. Expected a directory of raw files.")
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"the golden folder {folder} is not empty. Name another one with --golden; nothing was changed.")
-    files = sorted(path for path in raw.rglob("*") if path.is_file() and path.suffix.lower() in RAW_SUFFIXES)
+    files = sorted(path for path in raw.rglob("*") if path.is_file() and path.suffix.lower() in KINDS)
     if not files:
-        raise UsageError(f"--raw {raw} holds none of the kinds {', '.join(sorted(RAW_SUFFIXES))}. Nothing was written.")
+        raise UsageError(f"--raw {raw} holds none of the kinds {', '.join(sorted(KINDS))}. Nothing was written.")
+    return files
+
+
+def of_one_kind(files: list[Path], spec: TensorSpec) -> tuple[list[Path], list[Path]]:
+    """The files of the kind that the model's input is made of, and the others: one decoder reads all golden inputs."""
+    kind = kind_for(spec, Counter(KINDS[path.suffix.lower()] for path in files))
+    return [path for path in files if KINDS[path.suffix.lower()] == kind], [path for path in files if KINDS[path.suffix.lower()] != kind]
+
+
+def look_at(files: list[Path]) -> RawFiles:
+    """What the files are, all of one kind; the columns are those of the first table."""
+    first = files[0]
+    is_csv = first.suffix.lower() == ".csv"
+    header = _csv_lines(first)[0] if is_csv else []
+    if len(set(header)) != len(header) or "" in header or len(header) > MOST_NAMES:
+        header = []  # nothing that columns could be found by
+    return RawFiles(KINDS[first.suffix.lower()], "csv" if is_csv else first.suffix.lower().removeprefix("."), tuple(header))
+
+
+def _csv_lines(path: Path) -> tuple[list[str], int]:
+    """Header and number of rows of a CSV file; none where it can't be read as one: the decoder says why."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = csv.reader(file, strict=True)
+            header = next(lines, [])
+            return header, sum(1 for cells in lines if cells)
+    except (OSError, UnicodeError, csv.Error):
+        return [], 0
+
+
+def make_golden(raw: Path, files: list[Path], folder: Path) -> int:
+    """Copy raw files into a golden folder and write its manifest; a sub-folder's name becomes the label of the files in it.
+
+    Raises:
+        UsageError: a table has more rows than a golden set is made of.
+    """
+    rows = {f"files/{path.relative_to(raw).as_posix()}": _csv_lines(path)[1] for path in files if path.suffix.lower() == ".csv"}
+    if large := next((name for name, count in rows.items() if count > MOST_ROWS), None):
+        raise UsageError(
+            f"--raw {raw}: {large} has {rows[large]:,} rows; at most {MOST_ROWS:,} become golden inputs. Draw a sample. Nothing was written."
+        )
     entries = []
     for path in files:
         name = path.relative_to(raw).as_posix()
@@ -98,5 +163,6 @@ def make_golden(raw: Path, folder: Path, inputs: list[str]) -> int:
         shutil.copyfile(path, target)
         label = path.relative_to(raw).parts[0] if len(path.relative_to(raw).parts) > 1 else None
         entries.append((f"files/{name}", sha256_of(target), label))
-    (folder / MANIFEST).write_text(draft_manifest(entries, f"collected from {raw.name}"), encoding="utf-8")
-    return len(entries)
+    several = {name: count for name, count in rows.items() if count > 1}
+    (folder / MANIFEST).write_text(draft_manifest(entries, f"collected from {raw.name}", several), encoding="utf-8")
+    return sum(several.get(file, 1) for file, _, _ in entries)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.curating.answering import ask
 from kpipe.curating.decoding import decode_files
-from kpipe.curating.lookup import candidate, contract_for, only_input, unknown_decision
+from kpipe.curating.lookup import candidate, contract_for, only_input, unknown_decision, worker_files
 from kpipe.curating.manifest import free_name, plain_name, read_manifest, with_entries
 from kpipe.curating.placing import held_set, staging, take_back
 from kpipe.errors import GoldenError, UsageError
 from kpipe.golden import GoldenInput
+from kpipe.inputs import raw_inputs
 from kpipe.running.plan import input_specs
 from kpipe.running.system import kpipe_version
 from kpipe.text import printable
@@ -23,7 +24,7 @@ from kpipe_stages.protocol import PrepareJob
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kpipe.contract import LoadedContract
+    from kpipe.contract import Contract, LoadedContract
     from kpipe.curating.decoding import OnEvent
     from kpipe.curating.drifts import FileAnswer
     from kpipe.curating.manifest import ManifestFile
@@ -49,6 +50,8 @@ class AddRequest:
     model: Path | None = None
     expected_from_model: bool = False
     custom_objects: tuple[Path, ...] = ()
+    rows: tuple[int, ...] = ()
+    """Of the one table that is named: a golden input a row, from 0. Without, each file is one golden input."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,9 @@ def add_files(request: AddRequest, on_event: OnEvent = lambda *_: None) -> AddRe
     """
     _check_words(request)
     loaded = contract_for(request.folder, request.contract, request.model)
-    name = only_input(loaded.contract)
+    only_input(loaded.contract)
+    if request.rows and not any(table for _, table in raw_inputs(loaded.contract.inputs).values()):
+        raise UsageError(f'--row {request.rows[0]}: no input of {loaded.source} has decode = "table". Leave --row out.')
     rules = [rule for rule in loaded.contract.rule_tables if rule]
     if rules and (request.expected or request.label or request.expected_from_model):
         raise UsageError(
@@ -105,9 +110,9 @@ def add_files(request: AddRequest, on_event: OnEvent = lambda *_: None) -> AddRe
         before = read_manifest(request.folder, new=True)
         gone = take_back(before)
         with staging(before) as shelf:
-            staged = _staged(request.files, before, shelf)
-            notes = _check_decoding(staged, name, loaded, on_event)
-            answers, digest = _asked(request, loaded, staged, name, on_event)
+            staged = _staged(request.files, before, shelf, request.rows)
+            notes = _check_decoding(staged, loaded, on_event)
+            answers, digest = _asked(request, loaded, staged, on_event)
             entries = [_entry(request, item, answers.get(item.id), digest) for item in staged]
             manifest = shelf.commit(with_entries(before, entries))
     return AddReport(
@@ -134,9 +139,13 @@ class StagedFile:
     shown: str
     """As the user named it."""
 
-    def golden(self, name: str) -> GoldenInput:
-        """As the stages take it, for the model's one input."""
-        return GoldenInput(self.id, {name: str(self.path)}, {name: self.sha256}, self.shown, None, None, "", "")
+    row: int | None = None
+    """Of a table."""
+
+    def golden(self, contract: Contract) -> GoldenInput:
+        """As the stages take it."""
+        files = worker_files(contract, str(self.path), self.row)
+        return GoldenInput(self.id, files, dict.fromkeys(files, self.sha256), self.shown, None, None, "", "")
 
 
 def stage_file(source: Path, shown: str, before: ManifestFile, shelf: Staging, ids: list[str]) -> StagedFile:
@@ -169,8 +178,8 @@ def _check_words(request: AddRequest) -> None:
         raise UsageError("--expected and --expected-from-model contradict each other. Give one of them.")
 
 
-def _staged(files: Sequence[Path], before: ManifestFile, shelf: Staging) -> list[StagedFile]:
-    """Copies of the files, each with content of its own.
+def _staged(files: Sequence[Path], before: ManifestFile, shelf: Staging, rows: Sequence[int]) -> list[StagedFile]:
+    """Copies of the files, each with content of its own; of a table whose rows are named the rows.
 
     Raises:
         UsageError: some can't be taken; all of them are listed.
@@ -178,6 +187,8 @@ def _staged(files: Sequence[Path], before: ManifestFile, shelf: Staging) -> list
     problems = [why for path in files if (why := _unusable(path))]
     if problems:
         raise UsageError(_nothing_added(problems))
+    if rows:
+        return _staged_rows(files, before, shelf, rows)
     owners, seen, ids = before.owners(), dict[str, str](), list[str]()
     staged = []
     for path in files:
@@ -193,6 +204,25 @@ def _staged(files: Sequence[Path], before: ManifestFile, shelf: Staging) -> list
     return staged
 
 
+def _staged_rows(files: Sequence[Path], before: ManifestFile, shelf: Staging, rows: Sequence[int]) -> list[StagedFile]:
+    """Rows of one table, which is copied once; a copy that the set holds already is used."""
+    if len(files) != 1 or len(set(rows)) != len(rows) or min(rows) < 0:
+        raise UsageError(
+            f"--row {', '.join(map(str, rows))} of {len(files)} files; expected one table, and rows from 0, each once. Nothing was added."
+        )
+    ids: list[str] = []
+    item = stage_file(files[0], str(files[0]), before, shelf, ids)
+    held = {entry.row: entry for entry in before.manifest.golden if entry.sha256 == item.sha256 and entry.file}
+    if problems := [f"row {row} of {files[0]} is in the set already, as '{held[row].id}'. Leave it out." for row in rows if row in held]:
+        raise UsageError(_nothing_added(problems))
+    if held:
+        known = next(iter(held.values())).file or ""
+        shelf.leave(item.file)
+        item = replace(item, file=known, path=before.folder / known)
+    taken = [entry.id for entry in before.manifest.golden]
+    return [replace(item, id=free_name(f"{item.id}-row-{row}", taken), row=row) for row in rows]
+
+
 def _unusable(path: Path) -> str:
     if path.is_dir():
         return f"{path} is a folder. Name raw files; 'kpipe golden mine --from {path}' picks from a folder."
@@ -205,9 +235,11 @@ def _unusable(path: Path) -> str:
     return "" if os.access(path, os.R_OK) else f"{path} can't be read. See to its permissions."
 
 
-def _check_decoding(staged: Sequence[StagedFile], name: str, loaded: LoadedContract, on_event: OnEvent) -> list[str]:
+def _check_decoding(staged: Sequence[StagedFile], loaded: LoadedContract, on_event: OnEvent) -> list[str]:
     """Refuse what doesn't decode; what else was noticed."""
-    found = decode_files([item.golden(name) for item in staged], input_specs(loaded.contract.inputs), loaded.contract.run.stage_s, on_event)
+    found = decode_files(
+        [item.golden(loaded.contract) for item in staged], input_specs(loaded.contract.inputs, loaded), loaded.contract.run.stage_s, on_event
+    )
     problems = [f"{item.shown} can't be a golden input: {found.bad[item.id]}" for item in staged if item.id in found.bad]
     problems += [found.mixed] if found.mixed else []
     if problems:
@@ -215,14 +247,12 @@ def _check_decoding(staged: Sequence[StagedFile], name: str, loaded: LoadedContr
     return found.notes
 
 
-def _asked(
-    request: AddRequest, loaded: LoadedContract, staged: Sequence[StagedFile], name: str, on_event: OnEvent
-) -> tuple[dict[str, FileAnswer], str]:
+def _asked(request: AddRequest, loaded: LoadedContract, staged: Sequence[StagedFile], on_event: OnEvent) -> tuple[dict[str, FileAnswer], str]:
     """What the model makes of the files, by id, and its SHA-256; nothing where none was named."""
     if request.model is None:
         return {}, ""
     resolved = candidate(request.model, loaded, request.custom_objects)
-    answered = ask(resolved, [item.golden(name) for item in staged], (), on_event)
+    answered = ask(resolved, [item.golden(loaded.contract) for item in staged], (), on_event)
     problems = [f"{item.shown} can't be run: {answered.rejected[item.id]}" for item in staged if item.id in answered.rejected]
     if request.expected_from_model:
         if not answered.rule:
@@ -247,6 +277,7 @@ def _entry(request: AddRequest, item: StagedFile, answer: FileAnswer | None, dig
         "id": item.id,
         "file": item.file,
         "sha256": item.sha256,
+        "row": item.row,
         "label": request.label,
         "expected": expected,
         "slice": request.slice or None,

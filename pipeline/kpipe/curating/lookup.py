@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kpipe.contract import CONTRACT_NAME, LoadedContract, load_contract
 from kpipe.errors import GoldenError, UsageError
+from kpipe.inputs import raw_inputs
 from kpipe.running.request import Request, resolve
 
 if TYPE_CHECKING:
@@ -49,18 +50,23 @@ def candidate(model: Path, loaded: LoadedContract, custom_objects: tuple[Path, .
 
 
 def only_input(contract: Contract) -> str:
-    """The name of the contract's one input: a raw file is one golden input only where the model takes one.
+    """The name of the contract's one input that has raw files of its own: a raw file is one golden input only where there is one.
 
     Raises:
         GoldenError: there are several.
     """
-    names = list(contract.inputs)
+    names = [name for name, (whose, _) in raw_inputs(contract.inputs).items() if name == whose]
     if len(names) != 1:
         raise GoldenError(
             f"the contract has {len(names)} inputs ({', '.join(names)}), and one raw file is a golden input only where there is one. "
             "Write the entries by hand, with files = { input = path }; see docs/golden.md. 'kpipe golden verify' checks them."
         )
     return names[0]
+
+
+def worker_files(contract: Contract, path: str, row: int | None = None) -> dict[str, str]:
+    """Every input of the contract to the one raw file, as workers read it."""
+    return {name: f"{path}#row={row}" if table and row is not None else path for name, (_, table) in raw_inputs(contract.inputs).items()}
 
 
 def unknown_decision(contract: Contract, expected: str | None) -> str:

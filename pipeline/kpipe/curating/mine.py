@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe.curating.add import MAX_BYTES, StagedFile, provenance, stage_file
 from kpipe.curating.answering import Answered, ask
-from kpipe.curating.lookup import candidate, contract_for, only_input
+from kpipe.curating.lookup import candidate, contract_for, only_input, worker_files
 from kpipe.curating.manifest import ManifestFile, read_manifest, walk, with_entries
 from kpipe.curating.placing import held_set, staging, take_back
 from kpipe.curating.selection import By, Candidate, Pick, select, shares
 from kpipe.errors import GoldenError, UsageError
 from kpipe.golden import GoldenInput, golden_input, sha256_of
+from kpipe.inputs import raw_inputs
 from kpipe.text import printable
 
 if TYPE_CHECKING:
+    from kpipe.contract import Contract, LoadedContract
     from kpipe.curating.decoding import OnEvent
     from kpipe.curating.drifts import FileAnswer
 
@@ -98,13 +100,13 @@ def mine_pool(request: MineRequest, on_event: OnEvent = lambda *_: None) -> Mine
     """
     strategies, mixed = _strategies(request)
     loaded = contract_for(request.folder, request.contract, request.model)
-    name = only_input(loaded.contract)
+    only_input(loaded.contract)
     resolved = candidate(request.model, loaded, request.custom_objects)
     with held_set(request.folder.resolve()):
         before = read_manifest(request.folder, new=True)
         gone = take_back(before)
         pool = _look(request, before)
-        answered = ask(resolved, _inputs(request, before, pool, name), request.targets, on_event)
+        answered = ask(resolved, _inputs(request, before, pool, loaded), request.targets, on_event)
         _check_set(answered, before)
         _check_rule(answered, strategies, loaded.source)
         candidates = [_candidate(file, answered.answers[key]) for file in pool.files if (key := f"{POOLS}{file.name}") in answered.answers]
@@ -132,11 +134,11 @@ def mine_pool(request: MineRequest, on_event: OnEvent = lambda *_: None) -> Mine
     )
 
 
-def _inputs(request: MineRequest, before: ManifestFile, pool: _Pool, name: str) -> list[GoldenInput]:
+def _inputs(request: MineRequest, before: ManifestFile, pool: _Pool, loaded: LoadedContract) -> list[GoldenInput]:
     """The set's own inputs and the pool's files, as the stages take them."""
-    listed = [golden_input(entry, before.folder, (name,), before.path) for entry in before.manifest.golden]
-    inputs = [_as_input(f"{SETS}{g.id}", name, Path(g.files[name]), g.sha256[name]) for g in listed]
-    inputs += [_as_input(f"{POOLS}{file.name}", name, request.pool / file.name, file.sha256) for file in pool.files]
+    listed = [golden_input(entry, before.folder, raw_inputs(loaded.contract.inputs), before.path) for entry in before.manifest.golden]
+    inputs = [replace(g, id=f"{SETS}{g.id}") for g in listed]
+    inputs += [_as_input(f"{POOLS}{file.name}", loaded.contract, request.pool / file.name, file.sha256) for file in pool.files]
     if len({item.id for item in inputs}) != len(inputs):
         raise GoldenError(f"{before.path}: an id stands more than once; ids must be unique. 'kpipe golden verify' names it.")
     return inputs
@@ -220,8 +222,9 @@ def _unfit(path: Path) -> str:
     return f"it has {size:,} bytes; at most {MAX_BYTES:,} are taken" if size > MAX_BYTES else ""
 
 
-def _as_input(identity: str, name: str, path: Path, digest: str) -> GoldenInput:
-    return GoldenInput(identity, {name: str(path.resolve())}, {name: digest}, path.name, None, None, "", "")
+def _as_input(identity: str, contract: Contract, path: Path, digest: str) -> GoldenInput:
+    files = worker_files(contract, str(path.resolve()))
+    return GoldenInput(identity, files, dict.fromkeys(files, digest), path.name, None, None, "", "")
 
 
 def _check_set(answered: Answered, before: ManifestFile) -> None:

@@ -112,6 +112,11 @@ class Staging:
         self.names.append(name)
         return digest.hexdigest()
 
+    def leave(self, name: str) -> None:
+        """Take a file out again: the set holds its bytes already."""
+        self.path(name).unlink()
+        self.names.remove(name)
+
     def commit(self, text: str) -> str:
         """Give the files their names and replace the manifest; its new SHA-256.
 

@@ -13,6 +13,7 @@ from kpipe.curating.lookup import contract_for, unknown_decision
 from kpipe.curating.manifest import STAGING, ManifestFile, digests_of, files_of, read_manifest, walk
 from kpipe.errors import GoldenError
 from kpipe.golden import MANIFEST, approved_text, golden_input, rule_problems_of
+from kpipe.inputs import raw_inputs
 from kpipe.running.plan import input_specs
 from kpipe.text import printable
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from kpipe.contract import LoadedContract
     from kpipe.curating.decoding import OnEvent
-    from kpipe.golden import GoldenInput
+    from kpipe.golden import GoldenInput, InputNames
     from kpipe_stages.protocol import InputSpec
 
 BESIDE = ("readme", "license", "licence", "notice")
@@ -75,7 +76,7 @@ def verify_set(folder: str | os.PathLike[str], contract: str | os.PathLike[str] 
     before = read_manifest(Path(folder))
     loaded = contract_for(Path(folder), Path(contract) if contract is not None else None)
     problems = [*_of_manifest(before, loaded), *_unlisted(before)]
-    inputs, misfits = _inputs(before, tuple(loaded.contract.inputs))
+    inputs, misfits = _inputs(before, raw_inputs(loaded.contract.inputs))
     bad, notes, more = _decoded(inputs, loaded, on_event)
     problems += [*misfits, *(SetProblem(inputs[row][0], why) for row, why in bad.items()), *more]
     entries = before.manifest.golden
@@ -122,9 +123,13 @@ def _of_manifest(before: ManifestFile, loaded: LoadedContract) -> Iterator[SetPr
     first: dict[tuple[str, ...], str] = {}
     for entry in entries:
         digests = digests_of(entry)
-        if digests in first:
-            yield SetProblem(entry.id, f"its bytes are those of '{first[digests]}' (SHA-256 {digests[0]}): it counts twice. Remove one of the two.")
-        first.setdefault(digests, entry.id)
+        content = (*digests, "" if entry.row is None else f"row {entry.row}")
+        if content in first:
+            rows = "" if entry.row is None else f", row {entry.row}"
+            yield SetProblem(
+                entry.id, f"its bytes are those of '{first[content]}' (SHA-256 {digests[0]}{rows}): it counts twice. Remove one of the two."
+            )
+        first.setdefault(content, entry.id)
         if isinstance(entry.expected, str) and (wrong := unknown_decision(loaded.contract, entry.expected)):
             yield SetProblem(entry.id, f"{wrong}. Correct it.")
     wanted, path = loaded.contract.golden.manifest_sha256, loaded.contract.golden.path
@@ -147,7 +152,7 @@ def _unlisted(before: ManifestFile) -> Iterator[SetProblem]:
             yield SetProblem("-", what)
 
 
-def _inputs(before: ManifestFile, names: tuple[str, ...]) -> tuple[list[tuple[str, GoldenInput]], list[SetProblem]]:
+def _inputs(before: ManifestFile, names: InputNames) -> tuple[list[tuple[str, GoldenInput]], list[SetProblem]]:
     """Every entry as it is run, with its id; what can't be run is a problem."""
     found, problems = [], []
     for entry in before.manifest.golden:
@@ -184,9 +189,9 @@ def _decoded(inputs: list[tuple[str, GoldenInput]], loaded: LoadedContract, on_e
 def _preprocessings(loaded: LoadedContract) -> dict[str, tuple[InputSpec, ...]]:
     """The contract's preprocessing, and each target's that has its own; equal ones once."""
     common = loaded.contract.inputs
-    found = {"": input_specs(common)}
+    found = {"": input_specs(common, loaded)}
     for name, table in loaded.contract.targets.items():
-        specs = input_specs({**common, **table.inputs})
+        specs = input_specs({**common, **table.inputs}, loaded)
         if specs not in found.values():
             found[name] = specs
     return found

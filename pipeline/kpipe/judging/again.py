@@ -18,8 +18,9 @@ from kpipe_stages.protocol import Observation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kpipe.contract import Contract, Input, LoadedContract
+    from kpipe.contract import Contract, LoadedContract
     from kpipe.evidence import Evidence
+    from kpipe.inputs import Input
 
 WORK_OF_TARGET = ("settings", "precision", "threads")
 """Keys of a target that say what is run; the others say how it is judged."""
@@ -115,4 +116,4 @@ def _file(loaded: LoadedContract, path: str | None) -> str | None:
 
 def _inputs(loaded: LoadedContract, tables: Mapping[str, Input]) -> dict[str, Any]:
     """Input tables, with the files that they name in place of how they name them."""
-    return {name: (table.decode, table.steps, table.dtype, input_files(table, loaded)) for name, table in tables.items()}
+    return {name: (table.model_dump(exclude={"files", "tensors"}), input_files(table, loaded)) for name, table in tables.items()}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kpipe.findings import Finding
 from kpipe.golden import GoldenInput
 from kpipe.judging.answers import ALONE, Answers
-from kpipe.judging.company import moved, moved_sentence, position_sentence
+from kpipe.judging.company import moved, moved_sentence, only_padded, position_sentence
 from kpipe.judging.compare import Problem, RowDrift, compare
 from kpipe.judging.flips import all_flips, target_finding
 from kpipe.judging.reference import Reference
@@ -233,9 +233,12 @@ def _drift_finding(question: Question, output: str, code: str, own: bool, modes:
         cause += position_sentence([m.mode for m in modes], _ran(question))
     tolerance = question.tolerances[output]
     passing = {"rtol": tolerance.rtol * worst.factor, "atol": tolerance.atol * worst.factor} if math.isfinite(worst.factor) else None
+    by_padding = own and all(only_padded(question.answers, m.mode, m.rows) for m in modes)
+    if by_padding:
+        cause += " Each of these inputs was padded there, to the longest of its batch, and those that were not padded agree."
     return target_finding(
         question,
-        "KP408" if own else code,
+        ("KP420" if by_padding else "KP408") if own else code,
         cause,
         output,
         modes={m.mode: len(m.rows) for m in modes},

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from kpipe.golden import GoldenInput
+    from kpipe.judging.compare import RowDrift
     from kpipe.judging.reference import Reference
 
 
@@ -41,6 +42,12 @@ def decided_otherwise(answers: Answers, ruled: Ruled, mode: str, reference: Refe
         if not same(spec, kept, got) and (count_ties or not breaks_tie(spec, left, right, band=band)):
             found.append(i)
     return found
+
+
+def only_padded(answers: Answers, mode: str, bad: Iterable[RowDrift]) -> bool:
+    """Whether every row that differs in a mode was padded there: then padding is what changes answers."""
+    padded = set(answers.result.padded_rows.get(mode, ()))
+    return bool(padded) and {drift.index for drift in bad} <= padded
 
 
 def moved(

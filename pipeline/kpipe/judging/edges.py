@@ -105,7 +105,7 @@ def name_edge(station: Station, stations: Sequence[Station], reference: Referenc
         return _told(told[0], errors)
     if reference is not None and station.answers is not None and any(f.code in NUMBERS for f in errors):
         return _by_numbers(station, stations, reference)
-    if any(f.code == "KP408" for f in errors):
+    if any(f.code in {"KP408", "KP420"} for f in errors):
         return _in_company(station)
     edge = _told(told[0], errors) if told else None
     return _without_a_file(edge) if edge and RUNTIMES[station.plan.runtime].artifact == "keras" else edge

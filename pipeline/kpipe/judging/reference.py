@@ -10,7 +10,7 @@ import numpy as np
 
 from kpipe.findings import Finding
 from kpipe.judging.answers import ALONE, Answers
-from kpipe.judging.company import moved, moved_sentence
+from kpipe.judging.company import moved, moved_sentence, only_padded
 from kpipe.judging.compare import Problem, compare, kind_of
 from kpipe.judging.floor import Floor, band_of
 from kpipe.judging.grade import finding
@@ -150,7 +150,9 @@ def _batch_invariant(
             if bad := [d for d in drifts if d.problem is not Problem.NONE]:
                 worst = max(bad, key=lambda d: d.factor)
                 cause = f"The reference answers {len(bad)} of {len(drifts)} inputs otherwise in {mode} than alone, by up to {worst.max_abs:.3g} in '{output}' (input {inputs[worst.index].id})."
-                findings.append(finding("KP413", cause, target="reference", place=output, mode=mode, inputs=len(bad)))
+                padded = only_padded(answers, mode, bad)
+                cause += " Each of them was padded there, to the longest of its batch." if padded else ""
+                findings.append(finding("KP420" if padded else "KP413", cause, target="reference", place=output, mode=mode, inputs=len(bad)))
     return findings
 
 

@@ -13,6 +13,7 @@ from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.decisions import runs_code
 from kpipe_stages.protocol import (
     Artifact,
+    BatchPadding,
     DecisionSpec,
     ExportJob,
     FingerprintJob,
@@ -125,6 +126,9 @@ def _job(common: Common, runtime: str, prepared: PrepareResult, tensors: str) ->
         arranged=common.contract.golden.batches if common.profile.arrangements else (),
         cache=common.cache,
         sha256=common.sha256,
+        padding={
+            name: BatchPadding(table.pad_batches.at, table.pad_batches.value) for name, table in common.contract.inputs.items() if table.pad_batches
+        },
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
 
@@ -16,7 +16,7 @@ from kpipe_stages.catalog import RUNTIMES, Runtime
 from kpipe_stages.protocol import InputSpec, Observation
 
 if TYPE_CHECKING:
-    from kpipe.contract import Input
+    from kpipe.inputs import Input
 
 
 NONE: Mapping[str, str] = MappingProxyType({})
@@ -103,14 +103,18 @@ def _spec(name: str, table: Input, loaded: LoadedContract | None, digests: Mappi
     return InputSpec(
         name=name,
         decode=table.decode or "tensors",
-        steps=tuple(_lists(step) for step in table.steps),
+        read=_plain(table.read),
+        steps=tuple(_plain(step) for step in table.steps),
         dtype=table.dtype,
         files={path: digests.get(path, "") for path in paths},
     )
 
 
-def _lists(step: dict[str, object]) -> dict[str, object]:
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in step.items()}
+def _plain(value: Any) -> Any:
+    """The contract's tuples as the lists that JSON has."""
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return {key: _plain(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def _plan(

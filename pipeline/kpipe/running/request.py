@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kpipe.contract import CONTRACT_NAME, Contract, Input, LoadedContract, input_files, load_contract
+from kpipe.contract import CONTRACT_NAME, Contract, LoadedContract, input_files, load_contract
 from kpipe.errors import GoldenError, UsageError, nearest
 from kpipe.golden import GoldenSet, array_golden_set, load_golden_folder, rule_problems, sha256_of
+from kpipe.inputs import Input, raw_inputs
 from kpipe.profiles import PROFILES, Profile
 from kpipe.rules import place_of_rule
 from kpipe_stages.decisions import runs_code
@@ -128,7 +129,7 @@ def _golden(request: Request, loaded: LoadedContract) -> GoldenSet | None:
             raise GoldenError(
                 f"golden set {path} holds raw files, and the contract has no [inputs] that say how they become tensors. 'kpipe init' writes them."
             )
-        return load_golden_folder(path.resolve(), tuple(loaded.contract.inputs), str(request.golden or written))
+        return load_golden_folder(path.resolve(), raw_inputs(loaded.contract.inputs), str(request.golden or written))
     if not path.is_file():
         raise GoldenError(
             f"golden set {path} does not exist. Expected a folder with manifest.toml, or an .npz of arrays named as the model's inputs."
