@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kpipe_stages.archive.raising import FLOAT64, raise_archive
 from kpipe_stages.feeds import Golden
 from kpipe_stages.measure import fixed_size, run_target
+from kpipe_stages.nudging import sensitivities
 from kpipe_stages.protocol import Signature, StageError
 from kpipe_stages.session import Description, check_settings, fault, raise_if_out_of_memory, telling_line
 
@@ -38,7 +39,15 @@ def run(job: Job, worker: Worker) -> RunResult:
     Raises:
         StageError: as `kpipe_stages.measure.run_target` does, and KP617 where the model can't be run in float64.
     """
-    return run_target(job, worker, Truth(worker.folder))
+    result = run_target(job, worker, Truth(worker.folder))
+    kept = worker.kept
+    assert kept is not None  # noqa: S101 - a run that ended well leaves its session
+    try:
+        moved: dict[str, Any] = {"sensitivity": sensitivities(kept, kept.session.model, worker)}
+    except Exception as error:  # noqa: BLE001 - TensorFlow raises anything; without it floors rest on one draw, and that is said
+        raise_if_out_of_memory(error)
+        moved = {"sensitivity": {}, "sensitivity_unknown": f"{type(error).__name__}: {telling_line(error)}"}
+    return replace(result, facts={**result.facts, **moved})
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,11 @@ class TruthSession:
         self.narrows: Mapping[str, str] = {}
         self.computes_as: Mapping[str, str] = {}
         self._small: dict[str, list[str]] = {}
+
+    @property
+    def model(self) -> Any:
+        """The Keras model."""
+        return self._forward.caller.model
 
     def prove(self, order: RunJob) -> None:
         """Trace and run the model once, on the first golden input.

@@ -56,6 +56,7 @@ def run_recheck(
     goldens: Path | None,
     targets: tuple[str, ...],
     times: bool,
+    anew: bool,
     out: Path | None,
     markdown: Path | None,
     as_json: bool,
@@ -73,7 +74,7 @@ def run_recheck(
         bundles.append(bundle)
     cache = cache_folder(None, Path(".kpipe-cache")) / "environments"
     with working_folder(out) as folder:
-        request = RecheckRequest(tuple(bundles), changes, pythons, targets, goldens, times, cache)
+        request = RecheckRequest(tuple(bundles), changes, pythons, targets, goldens, times, cache, anew)
         found = recheck(request, Path(folder).resolve(), say)
     if markdown is not None:
         _write(markdown, rendered(found, markdown=True))

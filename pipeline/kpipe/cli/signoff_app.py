@@ -115,13 +115,16 @@ def recheck(  # noqa: PLR0917 - each is an option of the command
     key: KeyOption = None,
     goldens: GoldensOption = None,
     times: Annotated[bool, typer.Option("--times/--no-times", help="Measure latency, too.")] = True,
+    anew: Annotated[
+        bool, typer.Option("--export-anew", help="Export the sealed .keras file in every environment, too, and run what comes of it.")
+    ] = False,
     markdown: Annotated[Path | None, typer.Option("--markdown", help="Write the table to this file, for a pull request.")] = None,
     out: OutOption = None,
     as_json: Json = False,
 ) -> int:
     """Run sealed artifacts again under other versions, beside the ones that were signed off.
 
-    Nothing is exported: what was approved is what is run, on its golden inputs, against its sealed outputs and decisions. Without --with and
+    What was approved is what is run, on its golden inputs, against its sealed outputs and decisions. Without --with and
     --python, the other environment is this one. Ends with 1 where a required target fails anywhere, with 3 where one is unchecked.
     """
     from kpipe.cli.recheck import run_recheck
@@ -135,6 +138,7 @@ def recheck(  # noqa: PLR0917 - each is an option of the command
         goldens=goldens,
         targets=tuple(target or ()),
         times=times,
+        anew=anew,
         out=out,
         markdown=markdown,
         as_json=as_json,

@@ -2,12 +2,13 @@
 
 With ``e(i) = max |reference - truth|`` on input ``i`` (elements of one output) and ``s(i)`` the output's largest magnitude there, the floor is
 
-    floor(i) = max( min(e(i), SUSPECT * s(i)), median_j(e(j) / s(j)) * s(i), median_j e(j), eps * s(i) )
+    floor(i) = max( min(max(e(i), c(i)), SUSPECT * s(i)), median_j(e(j) / s(j)) * s(i), median_j e(j), eps * max(s(i), median_j s(j)) )
 
-in output units. One draw of rounding errors says little: ``e(i)`` may be zero by luck, so the set's typical error, relative and absolute, stands
-in, and never less than one spacing of the model's own dtype. The absolute one is what an output that crosses zero needs: its error comes from
-the numbers that cancel, not from what is left. Medians, so that one noisy input decides for itself alone; and what is no rounding any more
-excuses nobody.
+in output units. One draw of rounding errors says little: ``e(i)`` may be zero by luck, so what rounding can do on that very input, ``c(i)``
+(`kpipe_stages.nudging`), and the set's typical error, relative and absolute, stand in, and never less than one spacing of the model's own dtype,
+of the output here or of the typical one: a sigmoid close to 0 is computed no finer than one close to 1. The absolute one is what an output that
+crosses zero needs: its error comes from the numbers that cancel, not from what is left. Medians, so that one noisy input decides for itself
+alone; and what is no rounding any more excuses nobody.
 
 ``tolerance = "auto"`` allows ``K * max(floor(i), eps_target * s(i))``: a target that computes coarser has its own spacing. `K` is measured: see
 ``docs/decisions/013-derived-tolerances.md``.
@@ -88,11 +89,24 @@ def noise_floors(reference: Answers, truth: Answers, precision: str) -> dict[str
             raise ValueError(f"the float64 run has no output '{output}'; it has {', '.join(truth.outputs)}")
         rows = reference.rows(ALONE, output)
         if kind_of(rows.dtype) == "float":
-            floors[output] = _floor(rows, truth.rows(ALONE, output), precision)
+            floors[output] = _floor(rows, truth.rows(ALONE, output), precision, _sensitivity(truth, output, len(rows)))
     return floors
 
 
-def _floor(rows: Rows, truth: Rows, precision: str) -> Floor:
+def _sensitivity(truth: Answers, output: str, count: int) -> Array:
+    """``c(i)``, shape (inputs,); zeros where it isn't known, which the run's findings say.
+
+    Raises:
+        ValueError: it is of another number of inputs, or no distance.
+    """
+    told = truth.result.facts.get("sensitivity", {}).get(output)
+    found = np.zeros(count) if told is None else np.asarray(told, dtype=np.float64)
+    if found.shape != (count,) or not (np.isfinite(found) & (found >= 0)).all():
+        raise ValueError(f"its sensitivity of output '{output}' is no distance for each of {count} inputs")
+    return found
+
+
+def _floor(rows: Rows, truth: Rows, precision: str, sensitivity: Array) -> Floor:
     if len(rows) != len(truth):
         raise ValueError(f"{len(truth)} rows in float64 against {len(rows)} of the reference")
     errors, scales = np.zeros(len(rows)), np.zeros(len(rows))
@@ -104,23 +118,27 @@ def _floor(rows: Rows, truth: Rows, precision: str) -> Floor:
         scales[i] = float(np.abs(left[finite]).max(initial=0.0))
         both = finite & np.isfinite(right)
         errors[i] = float(np.abs(left[both] - right[both]).max(initial=0.0))
-    return Floor(errors, scales, widths(errors, scales, precision))
+    return Floor(errors, scales, widths(errors, scales, precision, sensitivity))
 
 
-def widths(errors: Array, scales: Array, precision: str) -> Array:
+def widths(errors: Array, scales: Array, precision: str, sensitivity: Array | None = None) -> Array:
     """``floor(i)`` of the module's text.
 
     Args:
         errors: ``e(i)``, shape (inputs,).
         scales: ``s(i)``, shape (inputs,).
         precision: class of the model's own layers, a key of `EPSILON`.
+        sensitivity: ``c(i)``, shape (inputs,); None for unknown.
 
     Returns:
         Shape (inputs,), output units; none below one spacing of its scale.
     """
     relative = _median(errors[scales > 0] / scales[scales > 0])
-    own = np.minimum(errors, SUSPECT[precision] * scales)
-    found: Array = np.maximum.reduce([own, relative * scales, np.full_like(errors, _median(errors)), EPSILON[precision] * scales])
+    drawn = errors if sensitivity is None else np.maximum(errors, sensitivity)
+    own = np.minimum(drawn, SUSPECT[precision] * scales)
+    found: Array = np.maximum.reduce(
+        [own, relative * scales, np.full_like(errors, _median(errors)), EPSILON[precision] * np.maximum(scales, _median(scales))]
+    )
     return found
 
 

@@ -77,10 +77,14 @@ def _partial(facts: dict[str, Any]) -> list[Finding]:
         for layer, dtypes in facts.get("computes_in_less", {}).items()
         if layer not in facts.get("kept", {})
     ]
+    findings = []
+    if why := facts.get("sensitivity_unknown"):
+        cause = f"What rounding may do on each input could not be drawn: {why}. Noise floors rest on the reference's own errors alone."
+        findings.append(finding("KP618", cause, target="reference", place="truth"))
     if not parts:
-        return []
+        return findings
     cause = f"Not all of the model could be raised to float64: {'; '.join(parts[:NAMED])}{' ...' if len(parts) > NAMED else ''}. Rounding there is missing from the noise floor."
-    return [finding("KP618", cause, target="reference", place="truth", parts=parts[:50])]
+    return [*findings, finding("KP618", cause, target="reference", place="truth", parts=parts[:50])]
 
 
 def _usable(floors: dict[str, Floor], evidence: Evidence, precision: str) -> tuple[dict[str, Floor], list[Finding]]:

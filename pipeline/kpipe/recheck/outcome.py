@@ -75,7 +75,7 @@ class Outcome:
     p50_s: float | None = None
 
 
-def outcome(bundle: Bundle, tried: Tried, name: str, column: str) -> Outcome:
+def outcome(bundle: Bundle, tried: Tried, name: str, column: str, *, anew: bool = False) -> Outcome:
     """One target's outcome.
 
     Args:
@@ -83,6 +83,7 @@ def outcome(bundle: Bundle, tried: Tried, name: str, column: str) -> Outcome:
         tried: what came of its trial.
         name: the target, or ``reference``.
         column: title of the environment.
+        anew: its file was exported anew.
     """
     against = _against(bundle, tried, name)
     if name == REFERENCE:
@@ -95,7 +96,7 @@ def outcome(bundle: Bundle, tried: Tried, name: str, column: str) -> Outcome:
         status, reason, codes = CellStatus.UNCHECKED, owed, {UNKNOWN}
     return Outcome(
         bundle=bundle.id,
-        target=name,
+        target=row_of(name, anew=anew),
         required=record.required,
         column=column,
         status=status,
@@ -108,9 +109,14 @@ def outcome(bundle: Bundle, tried: Tried, name: str, column: str) -> Outcome:
     )
 
 
-def unbuilt(bundle: Bundle, name: str, column: str, why: str) -> Outcome:
+def row_of(name: str, *, anew: bool) -> str:
+    """The row of a target: its name, marked where its file was exported anew."""
+    return f"{name}, exported anew" if anew else name
+
+
+def unbuilt(bundle: Bundle, name: str, column: str, why: str, *, anew: bool = False) -> Outcome:
     """The outcome where there was no environment to run it in."""
-    return Outcome(bundle.id, name, bundle.target(name).required, column, CellStatus.UNCHECKED, why, (NO_RUNTIME,))
+    return Outcome(bundle.id, row_of(name, anew=anew), bundle.target(name).required, column, CellStatus.UNCHECKED, why, (NO_RUNTIME,))
 
 
 def _owed(against: Against | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +11,9 @@ from packaging.utils import canonicalize_name
 
 from kpipe import signals
 from kpipe.errors import UsageError, nearest
-from kpipe.recheck.columns import Column, Kind, affected, columns_of, needs, pins_of, recipe
+from kpipe.recheck.columns import OWN, Column, Kind, affected, columns_of, needs, pins_of, recipe
 from kpipe.recheck.environments import Environment, build, named_environment, satisfies, this_environment
+from kpipe.recheck.exporting import EXPORTERS, exportable
 from kpipe.recheck.outcome import Outcome, outcome, unbuilt
 from kpipe.recheck.trial import Trial, perform
 from kpipe.record import CellStatus, Verdict
@@ -41,6 +42,8 @@ class RecheckRequest:
     times: bool = True
     cache: Path = field(default_factory=Path)
     """Where environments are kept."""
+    anew: bool = False
+    """Export the sealed ``.keras`` file anew in every environment, too, and run what comes of it."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,8 @@ def recheck(request: RecheckRequest, out: Path, say: Say) -> Rechecked:
         BundleError: a bundle can't be read.
     """
     columns = columns_of(request.changes, request.pythons)
-    chosen = {bundle.id: _chosen(bundle, columns, request.targets) for bundle in request.bundles}
-    recipes = {bundle.id: _recipes(bundle, columns, chosen[bundle.id]) for bundle in request.bundles}
+    chosen = {bundle.id: _chosen(bundle, columns, request) for bundle in request.bundles}
+    recipes = {bundle.id: _recipes(bundle, columns, chosen[bundle.id], anew=request.anew) for bundle in request.bundles}
     outcomes: list[Outcome] = []
     environments: dict[str, dict[str, Environment]] = {}
     for bundle in request.bundles:
@@ -92,12 +95,15 @@ def recheck(request: RecheckRequest, out: Path, say: Say) -> Rechecked:
             if not names:
                 continue
             say(f"{bundle.id[:12]}, {column.title}: environment")
-            places[column.title] = _environment(bundle, column, names, recipes[bundle.id][column.title], request.cache)
+            places[column.title] = _environment(bundle, column, names, recipes[bundle.id][column.title], request)
             outcomes += _tried(request, bundle, column, names, places[column.title], out / bundle.id[:12] / str(position), say)
     return Rechecked(
         columns=tuple(column.title for column in columns),
         environments=environments,
-        changed={b.id: {title: _changes(b, chosen[b.id][title], place) for title, place in environments[b.id].items()} for b in request.bundles},
+        changed={
+            b.id: {title: _changes(b, chosen[b.id][title], place, anew=request.anew) for title, place in environments[b.id].items()}
+            for b in request.bundles
+        },
         outcomes=tuple(outcomes),
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         machine={bundle.id: _machine(bundle) for bundle in request.bundles},
@@ -105,15 +111,17 @@ def recheck(request: RecheckRequest, out: Path, say: Say) -> Rechecked:
     )
 
 
-def _chosen(bundle: Bundle, columns: Sequence[Column], wanted: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _chosen(bundle: Bundle, columns: Sequence[Column], request: RecheckRequest) -> dict[str, tuple[str, ...]]:
     """Column to the targets that are run there, the reference among them where the frameworks that run it are concerned."""
-    known = [REFERENCE, *(t.name for t in bundle.contents.targets)]
+    known, wanted = [REFERENCE, *(t.name for t in bundle.contents.targets)], request.targets
+    exported = set(exportable(bundle, known)) if request.anew else set()
     for name in wanted:
         if name not in known:
             raise UsageError(f"bundle {bundle.id[:12]} has no target '{name}'{nearest(name, known)}; it has {', '.join(known)}.")
     concerned: dict[str, tuple[str, ...]] = {}
     for column in columns:
-        reached = [n for n in known if not column.changes or affected(bundle.target(n), column.changes, _pins(bundle, n))]
+        exporting = {canonicalize_name(r.name) for r in column.changes} & set(EXPORTERS)
+        reached = [n for n in known if affected(bundle.target(n), column.changes, _pins(bundle, n)) or (exporting and n in exported)]
         concerned[column.title] = tuple(n for n in reached if not wanted or n in wanted)
     asked = {n for column in columns if column.kind is not Kind.SIGNED for n in concerned[column.title]}
     signed = next(column.title for column in columns if column.kind is Kind.SIGNED)
@@ -134,27 +142,36 @@ def _local(bundle: Bundle, names: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def _recipes(bundle: Bundle, columns: Sequence[Column], chosen: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[Recipe, Recipe]]:
+def _wanted(bundle: Bundle, names: Sequence[str], *, anew: bool) -> set[str]:
+    """Distributions that targets ask for; those of the exporters, and all where the model has code of its own, where they are exported anew."""
+    found = {need for target in names for need in needs(bundle.target(target), _pins(bundle, target))}
+    if anew and exportable(bundle, names):
+        trust, pins = bundle.target(REFERENCE).job.trust, _pins(bundle, REFERENCE)
+        found |= set(EXPORTERS) | (set(pins) - OWN if trust.custom_objects or trust.allow_modules else set())
+    return found
+
+
+def _recipes(bundle: Bundle, columns: Sequence[Column], chosen: Mapping[str, tuple[str, ...]], *, anew: bool) -> dict[str, tuple[Recipe, Recipe]]:
     """Column to what to install, and the same with nothing held that merely comes along."""
     found = {}
     for column in columns:
         names = chosen[column.title]
         pins = {name: version for target in names for name, version in _pins(bundle, target).items()}
-        wanted = {need for target in names for need in needs(bundle.target(target), _pins(bundle, target))}
+        wanted = _wanted(bundle, names, anew=anew)
         changes = column.changes if names else ()
         found[column.title] = (recipe(wanted, pins, changes), recipe(wanted, pins, changes, strict=False))
     return found
 
 
-def _environment(bundle: Bundle, column: Column, names: Sequence[str], recipes: tuple[Recipe, Recipe], cache: Path) -> Environment:
-    here = this_environment()
+def _environment(bundle: Bundle, column: Column, names: Sequence[str], recipes: tuple[Recipe, Recipe], request: RecheckRequest) -> Environment:
+    here, anew = this_environment(), request.anew
     if column.kind is Kind.NAMED and column.python is not None:
         return named_environment(column.python)
     if column.kind is Kind.HERE:
         return here
     python = bundle.environment.machine.python
     pins = {name: version for target in names for name, version in _pins(bundle, target).items()}
-    wanted = frozenset(need for target in names for need in needs(bundle.target(target), _pins(bundle, target)) if need in pins)
+    wanted = frozenset(name for name in _wanted(bundle, names, anew=anew) if name in pins)
     if column.kind is Kind.SIGNED and satisfies(here, pins, wanted, python):
         return here
     changed = {str(canonicalize_name(r.name)) for r in column.changes}
@@ -163,18 +180,27 @@ def _environment(bundle: Bundle, column: Column, names: Sequence[str], recipes: 
             "", python, {}, "built", f"{', '.join(lost)} came from a folder or a repository, and no index has it. Name an interpreter with --python."
         )
     strict, loose = recipes
-    made = build(strict, python, cache)
-    return build(loose, python, cache) if made.problem and column.changes and loose != strict else made
+    made = build(strict, python, request.cache)
+    return build(loose, python, request.cache) if made.problem and column.changes and loose != strict else made
 
 
 def _tried(
     request: RecheckRequest, bundle: Bundle, column: Column, names: tuple[str, ...], place: Environment, folder: Path, say: Say
 ) -> list[Outcome]:
     if place.problem:
-        return [unbuilt(bundle, name, column.title, f"no environment: {place.problem}") for name in names]
-    trial = Trial(bundle, place, names, folder, request.goldens, request.times)
-    tried = signals.run(perform(trial, _waivers(bundle), lambda name: say(f"{bundle.id[:12]}, {column.title}: {name}")))
-    return [outcome(bundle, tried, name, column.title) for name in names]
+        anew = exportable(bundle, names) if request.anew else ()
+        return [unbuilt(bundle, name, column.title, f"no environment: {place.problem}") for name in names] + [
+            unbuilt(bundle, name, column.title, f"no environment: {place.problem}", anew=True) for name in anew
+        ]
+    trial = Trial(bundle, place, names, folder / "sealed", request.goldens, request.times)
+    trials = [trial]
+    if request.anew and (exported := exportable(bundle, names)):
+        trials.append(replace(trial, targets=exported, folder=folder / "anew", anew=True))
+    found = []
+    for one in trials:
+        tried = signals.run(perform(one, _waivers(bundle), lambda name: say(f"{bundle.id[:12]}, {column.title}: {name}")))
+        found += [outcome(bundle, tried, name, column.title, anew=one.anew) for name in one.targets]
+    return found
 
 
 def _waivers(bundle: Bundle) -> WaiverSet:
@@ -184,10 +210,10 @@ def _waivers(bundle: Bundle) -> WaiverSet:
     return load_waivers(path, today) if path.is_file() else WaiverSet(today=today)
 
 
-def _changes(bundle: Bundle, names: Sequence[str], place: Environment) -> dict[str, tuple[str, str]]:
+def _changes(bundle: Bundle, names: Sequence[str], place: Environment, *, anew: bool) -> dict[str, tuple[str, str]]:
     """Distribution to the sealed version and the one there, where they differ."""
     pins = {name: version for target in names for name, version in _pins(bundle, target).items()}
-    wanted = {need for target in names for need in needs(bundle.target(target), _pins(bundle, target))}
+    wanted = _wanted(bundle, names, anew=anew)
     found = {name: (pins[name], place.held.get(name, "none")) for name in sorted(wanted & set(pins))}
     return {name: pair for name, pair in found.items() if pair[0] != pair[1]} if not place.problem else {}
 

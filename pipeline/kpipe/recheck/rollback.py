@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kpipe.errors import BundleError, KpipeError, UsageError
+from kpipe.errors import BundleError, Exit, KpipeError, UsageError
 from kpipe.recheck.recheck import Rechecked, RecheckRequest, recheck
 from kpipe.record import CellStatus, Verdict
 from kpipe.signoff.bundle import Bundle
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 class RollbackError(KpipeError):
-    """The bundle does not work as it did: nothing was moved."""
+    """The bundle does not work as it did, or nobody knows: nothing was moved."""
+
+    def __init__(self, message: str, exit_code: Exit) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ def rollback(request: RollbackRequest, out: Path, say: Say) -> RolledBack:
     before = _approved(request)
     columns = RecheckRequest((request.bundle,), goldens=request.goldens, times=request.times, cache=request.cache)
     table = recheck(columns, out, say)
-    used = _held_to(table.outcomes, request.accepted)
+    used = held_to(table.outcomes, request.accepted)
     logged = None if request.dry_run else request.store.append(_entry(request, table, used))
     return RolledBack(table, logged, before, used, restoring(request.bundle))
 
@@ -93,7 +97,7 @@ def _approved(request: RollbackRequest) -> str:
     return entries[-1].bundle
 
 
-def _held_to(outcomes: Iterable[Outcome], accepted: Iterable[str]) -> tuple[str, ...]:
+def held_to(outcomes: Iterable[Outcome], accepted: Iterable[str]) -> tuple[str, ...]:
     """The accepted findings that were needed.
 
     Raises:
@@ -103,7 +107,7 @@ def _held_to(outcomes: Iterable[Outcome], accepted: Iterable[str]) -> tuple[str,
     wanted = set(accepted)
     against = [one for one in outcomes if one.required and one.status is not CellStatus.PASS]
     said = {word for one in against for word in words_of(one)}
-    open_ = [one for one in against if not set(words_of(one)) <= wanted]
+    open_ = [one for one in against if not one.codes or not set(words_of(one)) <= wanted]
     if open_:
         lines = [
             f"  - {one.target}, {one.column}: {one.status}: {printable(' '.join(one.reason.split()))} [{', '.join(words_of(one))}]" for one in open_
@@ -112,7 +116,8 @@ def _held_to(outcomes: Iterable[Outcome], accepted: Iterable[str]) -> tuple[str,
             "it does not work as it did when it was signed off; nothing was moved:\n"
             + "\n".join(lines)
             + "\nMend the environment, or accept each by name: --accept-findings "
-            + ",".join(sorted({word for one in open_ for word in words_of(one)}))
+            + ",".join(sorted({word for one in open_ for word in words_of(one)})),
+            Exit.FAIL if any(one.status is CellStatus.FAIL for one in open_) else Exit.INCOMPLETE,
         )
     if strange := sorted(wanted - said):
         raise UsageError(

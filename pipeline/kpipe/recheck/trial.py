@@ -13,6 +13,7 @@ from kpipe.evidence import Ending, Evidence, StageEvidence
 from kpipe.judging.decided import DECIDE_STAGE
 from kpipe.judging.judge import judge
 from kpipe.recheck.environments import Environment
+from kpipe.recheck.exporting import export, on, with_artifact
 from kpipe.record import RunRecord
 from kpipe.running import system
 from kpipe.running.deciding import decide_job
@@ -24,11 +25,12 @@ from kpipe.store import RunFolder
 from kpipe_stages.protocol import TimingPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kpipe.evidence import TargetPlan
     from kpipe.signoff.contents import SealedTarget
     from kpipe.waivers import WaiverSet
+    from kpipe_stages.protocol import Artifact
 
 AGAIN = "reference.again"
 """The stage of the reference where it is run again: the sealed one keeps its name, and what targets are held against."""
@@ -48,6 +50,8 @@ class Trial:
     goldens: Path | None
     """The golden files, for a bundle with hashes only."""
     times: bool
+    anew: bool = False
+    """Export the sealed ``.keras`` file in the environment, and run what comes of it instead of the sealed artifacts."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +80,14 @@ async def perform(trial: Trial, waivers: WaiverSet, say: Callable[[str], None]) 
     plans = {REFERENCE: trial.bundle.evidence.reference} | {t.plan.name: t.plan for t in trial.bundle.evidence.targets}
     try:
         tensors = await _tensors(trial, shop)
+        made = await _exported(trial, shop, say) if trial.anew else {}
         for name in trial.targets:
             say(name)
-            await _run(trial, shop, plans[name], trial.bundle.target(name), tensors.get(name))
-        evidence = _evidence(trial, shop)
+            await _run(trial, shop, plans[name], trial.bundle.target(name), tensors.get(name), made)
+        evidence = _evidence(trial, shop, made)
         if trial.bundle.decision_code:
             await _decide(trial, shop, evidence)
-            evidence = _evidence(trial, shop)
+            evidence = _evidence(trial, shop, made)
     finally:
         await shop.launcher.close()
     return Tried(
@@ -126,9 +131,20 @@ async def _tensors(trial: Trial, shop: Workshop) -> dict[str, Path]:
     return found
 
 
-async def _run(trial: Trial, shop: Workshop, plan: TargetPlan, target: SealedTarget, tensors: Path | None) -> None:
-    """One worker, cold, in a process of its own; then, where asked, its timed calls."""
+async def _exported(trial: Trial, shop: Workshop, say: Callable[[str], None]) -> dict[str, Artifact]:
+    """Format to the file that was exported now."""
+    say("export")
+    trust = trial.bundle.job(REFERENCE, trial.goldens, shop.folder.path).trust
+    return await export(trial.bundle, trial.environment, trust, shop, trial.targets)
+
+
+async def _run(trial: Trial, shop: Workshop, plan: TargetPlan, target: SealedTarget, tensors: Path | None, made: Mapping[str, Artifact]) -> None:
+    """One worker, cold, in a process of its own; then, where asked, its timed calls. What was to be exported anew and wasn't is not run."""
     job = trial.bundle.job(target.name, trial.goldens, tensors)
+    if trial.anew:
+        if target.format not in made:
+            return
+        job = on(job, made[target.format])
     timed = trial.times and target.name != REFERENCE
     job = replace(job, cache=str(shop.cache), lean_import=False, timing=job.timing if timed else NO_TIMES)
     plan = replace(plan, python=trial.environment.python)
@@ -163,7 +179,7 @@ def _ran(name: str, stage: StageEvidence) -> bool:
     return name.startswith(RUN) and stage.ending is Ending.OK and stage.result is not None
 
 
-def _evidence(trial: Trial, shop: Workshop) -> Evidence:
+def _evidence(trial: Trial, shop: Workshop, made: Mapping[str, Artifact]) -> Evidence:
     """The sealed evidence with the new workers' answers for the sealed ones; of a target that wasn't run again, nothing is known.
 
     The reference stays the sealed one: what was approved is what is held against.
@@ -175,7 +191,7 @@ def _evidence(trial: Trial, shop: Workshop) -> Evidence:
     }
     kept = [s for s in sealed.stages if s.name not in new and not s.name.startswith(REPLACED) and s.name != DECIDE_STAGE]
     folders = {name: f"stages/{name}" for name in (s.name for s in kept)} | {name: str(shop.folder.stages / name) for name in new}
-    wanted = [t for t in sealed.targets if t.plan.name in trial.targets]
+    wanted = [with_artifact(t, made) if trial.anew else t for t in sealed.targets if t.plan.name in trial.targets]
     targets = tuple(replace(t, plan=replace(t.plan, python=trial.environment.python, absent=None)) for t in wanted)
     stages: Sequence[StageEvidence] = (*kept, *new.values())
     changes: dict[str, Any] = {"incomplete": shop.incomplete, "environment": system.environment()}
