@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe import signals
+from kpipe.axes import placed_axes
 from kpipe.contract import LoadedContract, check_names, load_contract, parse_contract
 from kpipe.errors import Exit, KpipeError, RunFolderError
 from kpipe.judging.again import adapt
@@ -192,6 +193,7 @@ def judge(run: str | os.PathLike[str], contract: str | os.PathLike[str] | None =
     try:
         if (signature := model_signature({stage.name: stage for stage in evidence.stages})) is not None:
             check_names(loaded.contract, signature, loaded.source)
+            placed_axes(loaded.contract, signature, loaded.source)
         code = evidence.decision_code if contract is None else known_code(loaded)
         record = judge_run(path, loaded, adapt(evidence, made_with, loaded, code))
     except CodecError as error:

@@ -316,6 +316,69 @@ _ROWS = (
         "Build the layer without training=True and without stateful=True for the model that ships.",
     ),
     Code(
+        "KP231",
+        E,
+        "Inputs or outputs exchanged",
+        "An input or output of the artifact behaves as another one of the model: it carries the wrong name.",
+        "Export the artifact again from this very model, binding inputs and outputs by name.",
+    ),
+    Code(
+        "KP232",
+        N,
+        "Inputs or outputs can't be told apart",
+        "The model gives the same answers with two of its inputs exchanged, or the same values under two names, so no test can tell which is which.",
+        "Nothing to do where the model is meant to be so; else look at the layer that makes them alike.",
+    ),
+    Code(
+        "KP233",
+        E,
+        "Binding not proved",
+        "The permutation probe could not show that each input and output of the artifact is the one that it is bound to.",
+        "Give golden inputs in which the inputs have different values, and mend what the message names.",
+    ),
+    Code(
+        "KP234",
+        N,
+        "Computed in a smaller integer",
+        "The runtime takes an input's dtype and computes in a narrower one; values beyond it would become others without a word.",
+        "Keep the values within the narrower dtype, or give the model that dtype.",
+    ),
+    Code(
+        "KP241",
+        E,
+        "Promised shape fails",
+        "The runtime refuses a size that the contract or the model's free batch axis promises, or gives other numbers at it.",
+        "Narrow the range in [axes], fix the axis in the model, or leave the target out of the contract.",
+    ),
+    Code(
+        "KP242",
+        E,
+        "Promised shape not checked",
+        "A size that is promised could not be tried, or there is nothing to compare the answer with.",
+        "Validate again; mend what the message names.",
+    ),
+    Code(
+        "KP243",
+        N,
+        "A new shape costs time",
+        "The first call at a new size takes much longer than the next: the runtime traces, compiles or allocates anew.",
+        "Warm up every size that production uses, or pad to a few sizes.",
+    ),
+    Code(
+        "KP244",
+        N,
+        "Empty batch not taken",
+        "The runtime refuses, or gives something else than, an empty batch, which the contract does not promise.",
+        "Don't call it with no rows; if production may, promise it: [axes] batch = { min = 0, ... }.",
+    ),
+    Code(
+        "KP245",
+        N,
+        "Free axis without a range",
+        "The model leaves an axis free and the contract names no range for it, so only the golden inputs' sizes were run.",
+        "Say which sizes production uses: [axes] NAME = { min = 1, typical = 128, max = 4096 }.",
+    ),
+    Code(
         "KP301",
         E,
         "Runtime not installed",
@@ -608,6 +671,25 @@ _ROWS = (
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}
 
 UNCHECKED_CODES = frozenset(
-    {"KP301", "KP302", "KP304", "KP305", "KP306", "KP310", "KP312", "KP314", "KP315", "KP417", "KP419", "KP505", "KP604", "KP609", "KP610", "KP611"}
+    {
+        "KP233",
+        "KP242",
+        "KP301",
+        "KP302",
+        "KP304",
+        "KP305",
+        "KP306",
+        "KP310",
+        "KP312",
+        "KP314",
+        "KP315",
+        "KP417",
+        "KP419",
+        "KP505",
+        "KP604",
+        "KP609",
+        "KP610",
+        "KP611",
+    }
 )
 """What the machine does, not the artifact: it leaves cells unchecked (INCOMPLETE) and fails nothing by itself."""

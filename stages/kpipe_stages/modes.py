@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from kpipe_stages.answers import ModeWriter, difference, same_bits
 from kpipe_stages.arrangement import arrangements, batches_of, lonely
 from kpipe_stages.feeds import lonely_rows, split_answer
-from kpipe_stages.protocol import StageError
+from kpipe_stages.permuting import Prober
+from kpipe_stages.protocol import ProbeResult, StageError
 from kpipe_stages.rows import Rows
 from kpipe_stages.session import TrainingUnset, check_artifact, fault, raise_if_out_of_memory, telling_line
 
@@ -45,6 +46,7 @@ class Record:
     repeat_difference: float = 0.0
     repeat_differences: dict[str, float] = field(default_factory=dict)
     training_unset_repeats: bool | None = None
+    probe: ProbeResult | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -118,6 +120,9 @@ class Modes:
             session = self._arranged(session)
         if self.order.repeat > 0 and not self._repeat(session):
             session = self._open_again()
+        if self.order.probe_binding:
+            unbatched = frozenset(self.record.unbatched.get("alone", ()))
+            self.record.probe, session = Prober(self.order, self.worker.folder, self.fixed, unbatched, self._open_again).run(session)
         if self.order.probe_training_unset:
             self._probe_training_unset(session)
         if self.order.probe_default:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.codes import CODES
 from kpipe.record import CellCounts
-from kpipe.report import grouping, ledger, plots, reach_plot, summary, text
+from kpipe.report import grouping, ledger, plots, reach_plot, shape_table, summary, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -162,6 +162,9 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "classes": ledger.histogram(record.golden.classes, 24),
         "slices": ledger.histogram(record.golden.slices, 24),
         "codes": _codes(record),
+        "shape_rows": shape_table.rows(record),
+        "shape_targets": shape_table.targets(record),
+        "shape_note": shape_table.NOTE,
         # Drawn here, from text that matplotlib escaped.
         "plots": {name: Markup(drawing) for name, drawing in drawn.items()},  # noqa: S704 - as said
     }
