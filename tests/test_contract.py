@@ -70,6 +70,9 @@ profile = "signoff"
 stage_s = 60
 total_s = 600.5
 
+[axes]
+time = {{ min = 1, typical = 128, max = 4096, inputs = {{ image = 1 }} }}
+
 [targets.phone]
 runtime = "litert"
 artifact = "release/model.tflite"
@@ -114,6 +117,7 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
         (contract.export, set()),
         (contract.timing, set()),
         (contract.run, set()),
+        (contract.axes["time"], set()),
         (phone, set()),
         (phone.limits, set()),
         (phone.inputs["image"], {"tensors"}),  # it stands alone
