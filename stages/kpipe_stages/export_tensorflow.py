@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +19,7 @@ from kpipe_stages.codec import decode
 from kpipe_stages.keras_loading import KerasCaller, load_model, telling_line
 from kpipe_stages.lean import without_extras
 from kpipe_stages.protocol import Artifact, Binding, ExportJob, ExportResult, Job, Observation, StageError
-from kpipe_stages.session import check_artifact, out_of_memory
+from kpipe_stages.session import check_artifact, named_layer, out_of_memory
 from kpipe_stages.worker import Worker, distribution_version
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def _litert_select_tf(export: _Export, first: litert.ConversionError) -> bytes:
     try:
         return litert.convert(export.saved_model, select_tf=True)
     except litert.ConversionError as error:
-        raise StageError(_failed(export, "litert", str(error), first.ops or error.ops)) from error
+        raise StageError(_failed(export, "litert", str(error), first.ops or error.ops, error.text)) from error
 
 
 def _traced(export: _Export) -> Trace:
@@ -257,7 +258,7 @@ def _why(export: _Export, kind: str, error: Exception) -> Observation:
             "Give the machine more memory, or run fewer jobs at a time.",
             place=kind,
         )
-    return _failed(export, kind, telling_line(error), ())
+    return _failed(export, kind, telling_line(error), (), str(error))
 
 
 def _not_installed(what: str, extra: str, error: ImportError) -> Observation:
@@ -270,10 +271,16 @@ def _not_installed(what: str, extra: str, error: ImportError) -> Observation:
     )
 
 
-def _failed(export: _Export, kind: str, reason: str, ops: tuple[str, ...]) -> Observation:
-    places = list(dict.fromkeys(place for op in ops for place in _traced(export).places_of(op)))
-    named = f" ({', '.join(ops[:4])}{_in_layer(*places)})" if ops else ""
+def _failed(export: _Export, kind: str, reason: str, ops: tuple[str, ...], text: str = "") -> Observation:
+    """KP201 with what the converter's words (``text``, all of them) name: ops, else nodes of the graph, else the layers of a dtype."""
     traced = _traced(export)
+    words = set(re.findall(r"\w+", reason))
+    ops = ops or tuple(sorted(op for op in traced.op_types() & words if traced.places_of(op)))
+    places = list(dict.fromkeys(place for op in ops for place in traced.places_of(op)))
+    places = places or [name] if (name := named_layer(text or reason, traced.layers)) else places
+    places = places or traced.layers_with(words)
+    named = f" ({', '.join(filter(None, [', '.join(ops[:4])]))}{_in_layer(*places)})" if ops or places else ""
+    named = named.replace("( in", "(in")
     weights = "" if traced.frozen else f" (the weights couldn't be made constants: {traced.why_not_frozen})"
     return Observation(
         "KP201",

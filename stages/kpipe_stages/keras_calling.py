@@ -11,6 +11,7 @@ The second of two equal names becomes ``name_2``, the third ``name_3``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -190,7 +191,7 @@ def _symbolic_call(model: Any, args: list[Any], kwargs: dict[str, Any], names: l
     try:
         return model(*args, training=False, **kwargs)
     except Exception as error:  # the model's own code runs here and may raise anything; it ends the stage as one finding
-        reason = " ".join(str(error).split())[:300]
+        reason = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:300]
         raise StageError(
             Observation(
                 "KP012",

@@ -12,7 +12,7 @@ from kpipe_stages.feeds import lonely_rows, split_answer
 from kpipe_stages.permuting import Prober
 from kpipe_stages.protocol import ProbeResult, StageError
 from kpipe_stages.rows import Rows
-from kpipe_stages.session import TrainingUnset, check_artifact, fault, raise_if_out_of_memory, telling_line
+from kpipe_stages.session import TrainingUnset, check_artifact, fault, layer_in, raise_if_out_of_memory, telling_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,11 +83,14 @@ def alone_or_fault(session: Session, feeds: Feeds, row: int) -> Answer:
     except Exception as error:  # runtimes raise what they like; a target that can't answer one input alone has failed, by name
         raise_if_out_of_memory(error)
         shapes = {name: list(array.shape) for name, array in feeds.items()}
+        layer = layer_in(error)
         raise fault(
             "KP311",
-            f"Golden input {row} can't be run: {type(error).__name__}: {telling_line(error)} (shapes {shapes}).",
-            "Check that the artifact takes inputs of this shape, and that the runtime's version fits the exporter's.",
-            place=f"golden input {row}",
+            f"Golden input {row} can't be run{f', in layer {layer}' if layer else ''}: {type(error).__name__}: {telling_line(error)} (shapes {shapes}).",
+            f"Replace layer '{layer}' by one that this runtime can compute, or leave the target out of the contract."
+            if layer
+            else "Check that the artifact takes inputs of this shape, and that the runtime's version fits the exporter's.",
+            place=layer or f"golden input {row}",
             row=row,
             shapes=shapes,
         ) from error

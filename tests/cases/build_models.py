@@ -13,8 +13,10 @@ from .models_code import CODE
 from .models_numerics import NUMERICS
 from .models_shape import SHAPE
 from .models_siblings import SIBLINGS
+from .models_zoo import ZOO_LAYERS
+from .models_zoo_shapes import ZOO_SHAPES
 
-MODELS = {**NUMERICS, **SHAPE, **CODE, **SIBLINGS}
+MODELS = {**NUMERICS, **SHAPE, **CODE, **SIBLINGS, **ZOO_LAYERS, **ZOO_SHAPES}
 
 
 def main(out: Path, names: list[str]) -> None:

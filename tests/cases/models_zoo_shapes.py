@@ -431,6 +431,18 @@ def symmetric(rng: np.random.Generator) -> Case:
     return Case(model, {"a": normal(rng, 3, 3), "b": normal(rng, 3, 3)})
 
 
+def twins(rng: np.random.Generator) -> Case:
+    """Two inputs that hold the same values in every golden input, and are not the same to the model; two outputs of one shape."""
+    from keras import Input, Model, layers
+
+    left, right = Input((4,), name="left"), Input((4,), name="right")
+    merged = layers.Subtract()([layers.Dense(5, activation="tanh", name="own")(left), layers.Dense(5, activation="tanh", name="other")(right)])
+    model = Model([left, right], [layers.Dense(2, name="near")(merged), layers.Dense(2, name="far")(merged)])
+    shake(model, rng, 0.7)
+    golden = normal(rng, 4, 4)
+    return Case(model, {"left": golden, "right": golden.copy()})
+
+
 def free_time(rng: np.random.Generator) -> Case:
     """A free time axis, in an LSTM and in a convolution."""
     from keras import Input, Model, layers
@@ -481,6 +493,7 @@ ZOO_SHAPES: dict[str, Builder] = {
     "weightless": weightless,
     "unused_input": unused_input,
     "symmetric": symmetric,
+    "twins": twins,
     "free_time": free_time,
     "spectrogram": spectrogram,
 }

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_FROZEN_BYTES = 1_500_000_000
 """A graph is one protobuf of at most 2 GiB; above this, weights stay variables in the SavedModel's own files."""
+USUAL = frozenset({"float32", "int32", "int64", "bool", "resource", "variant", "string"})
+"""Dtypes that nearly every graph has: naming them names no layer."""
 STATE_OPS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterUpdate")
 RANDOM_OPS = (
     "RandomUniform", "RandomStandardNormal", "RandomUniformInt", "TruncatedNormal", "Multinomial", "RandomGammaV3",
@@ -76,6 +78,19 @@ class Trace:
     def places_of(self, op: str) -> list[str]:
         """Layers that an op type comes from, once each."""
         return self.op_layers.get(op, [])
+
+    def layers_with(self, words: set[str]) -> list[str]:
+        """Layers of nodes of an unusual dtype that one of ``words`` names (``float8_e4m3fn``, or MLIR's ``f8E4M3FN``), once each."""
+        import tensorflow as tf
+
+        wanted = {word.lower().replace("float", "f").replace("_", "") for word in words}
+        found: dict[str, None] = {}
+        for operation in self.function.graph.get_operations():
+            kinds = {tf.as_dtype(tensor.dtype).base_dtype.name for tensor in operation.outputs}
+            short = {kind.replace("float", "f").replace("_", "") for kind in kinds if kind not in USUAL}
+            if short & wanted and (place := self.layer_of(operation.name)):
+                found[place] = None
+        return list(found)
 
     def layer_of(self, path: str) -> str:
         """`layer_of` this model's layers."""
