@@ -95,22 +95,22 @@ def make_probe(golden: Golden, order: tuple[str, ...]) -> Probe:
     rows = [{name: golden.row(members[(k + place[name]) % len(members)])[name] for name in order} for k in range(ROWS)]
     several = tuple(tuple(names) for names in groups.values() if len(names) > 1)
     pools = {name: np.concatenate([golden.row(row)[name].ravel() for row in members[:64]]) for group in several for name in group}
-    same = [pair for group in several for row in rows for pair in _told_apart(row, group, pools)]
-    return Probe(tuple(rows), several, tuple(dict.fromkeys(same)))
+    for number, row in enumerate(rows):
+        for group in several:
+            _tell_apart(row, group, pools, np.random.default_rng((SEED, number)))
+    same = [pair for group in several for pair in combinations(group, 2) if all(_equal(row[pair[0]], row[pair[1]]) for row in rows)]
+    return Probe(tuple(rows), several, tuple(same))
 
 
-def _told_apart(row: Row, group: tuple[str, ...], pools: Mapping[str, Array]) -> list[tuple[str, str]]:
-    """Draw values anew where two inputs have the same; the pairs that stay alike."""
-    random, left = np.random.default_rng(SEED), []
-    for position, name in enumerate(group):
-        for _ in range(TRIES):
-            alike = [other for other in group[:position] if _equal(row[other], row[name])]
-            if not alike:
-                break
+def _tell_apart(row: Row, group: tuple[str, ...], pools: Mapping[str, Array], random: np.random.Generator) -> None:
+    """Draw values anew, of one and of the other in turn, where two inputs have the same."""
+    for number in range(TRIES):
+        alike = [pair for pair in combinations(group, 2) if _equal(row[pair[0]], row[pair[1]])]
+        for pair in alike:
+            name = pair[(number + 1) % 2]
             row[name] = _drawn(pools[name], row[name].shape, random)
-        else:
-            left += [(other, name) for other in group[:position] if _equal(row[other], row[name])]
-    return left
+        if not alike:
+            break
 
 
 def _equal(left: Array, right: Array) -> bool:

@@ -50,15 +50,15 @@ def try_shapes(job: Job, worker: Worker, keep: Callable[[ShapesResult], None]) -
     _no_cached_programs()
     golden = common_golden(kept.order, kept.session)
     session, done = kept.session, list[ShapeOutcome]()
-    seen = _seen(kept, golden)
+    seen, spoilt = _seen(kept, golden), False
     for position, case in enumerate(kept.order.shapes):
+        if spoilt:
+            session, seen = kept.open_again(), set()
         keep(ShapesResult(tuple(done), case.name))
         worker.progress(f"{kept.order.runtime} {case.name}", position, len(kept.order.shapes))
         outcome = _tried(kept, session, golden, case, worker.folder / "shapes" / str(position), seen)
         done.append(outcome)
-        if outcome.refused:
-            session = kept.open_again()
-            seen = set()
+        spoilt = bool(outcome.refused)
     final = ShapesResult(tuple(done), "")
     keep(final)
     return final

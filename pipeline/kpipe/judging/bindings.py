@@ -21,7 +21,7 @@ from kpipe_stages.rows import Rows
 if TYPE_CHECKING:
     from kpipe.findings import Finding
     from kpipe.judging.answers import Answers
-    from kpipe_stages.protocol import ProbeResult
+    from kpipe_stages.protocol import ProbeResult, RunResult
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Column = list[Array]
@@ -89,6 +89,16 @@ def alike(reference: Answers) -> list[Finding]:
     except (OSError, ValueError, LookupError):
         return []  # each target says that it isn't proved
     return [finding("KP232", f"{told}.", place="binding") for told in proof.alike[:5]]
+
+
+def narrower(result: RunResult, target: str, *, required: bool = True) -> list[Finding]:
+    """KP234: inputs that the runtime computes with in a smaller integer than the model declares."""
+    declared = {spec.name: spec.dtype for spec in result.signature.inputs}
+    found = []
+    for name, dtype in result.takes.items():
+        cause = f"'{target}' computes with input '{name}' as {dtype}; the model declares {declared[name]}. The golden values fit."
+        found.append(finding("KP234", cause, target=target, place=name, required=required, narrower=dtype))
+    return found
 
 
 def _unanswered(mine: ProbeResult | None, theirs: ProbeResult) -> str:

@@ -10,7 +10,7 @@ from kpipe.findings import Severity
 from kpipe.golden import approved_by, rule_problems
 from kpipe.infer import decision_record, decision_specs
 from kpipe.judging.answers import open_answers
-from kpipe.judging.bindings import alike
+from kpipe.judging.bindings import alike, narrower
 from kpipe.judging.claims import excludes, needed_inputs, sampled_ids
 from kpipe.judging.decided import DECIDE_STAGE, Decided, stored_decisions
 from kpipe.judging.edges import Station, attributed, run_edge
@@ -80,7 +80,11 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
     reference, reference_findings = _reference(run, contract, evidence, stages, specs, dtypes, decided)
     if reference is not None:
         stage = stages.get(REFERENCE_STAGE)
-        reference_findings += [*alike(reference.answers), *shape_findings(contract, signature, read_tried(stage, reference.answers.folder))]
+        reference_findings += [
+            *alike(reference.answers),
+            *narrower(reference.answers.result, "reference"),
+            *shape_findings(contract, signature, read_tried(stage, reference.answers.folder)),
+        ]
     findings += reference_findings
     scene = Scene(run, contract, evidence, stages, dtypes, signature, reference, decided)
     judged = [judge_target(scene, target, [f for f in shared if f.target == target.plan.name]) for target in evidence.targets]

@@ -14,7 +14,7 @@ from kpipe.contract import Contract, TargetTable
 from kpipe.evidence import Evidence, StageEvidence, TargetEvidence
 from kpipe.findings import Finding
 from kpipe.judging.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
-from kpipe.judging.bindings import judge_binding
+from kpipe.judging.bindings import judge_binding, narrower
 from kpipe.judging.cells import Cells, Question, judge_cells
 from kpipe.judging.decided import Decided
 from kpipe.judging.grade import finding, from_observation
@@ -194,13 +194,7 @@ def _binding(bench: _Bench, answers: Answers, cells: Cells, reference: Reference
     """Whether each input and output is the one that it is bound to. Where numbers are off anyway, that nothing is proved goes without saying."""
     bench.proof, found = judge_binding(bench.plan.name, bench.plan.required, answers, reference.answers)
     bench.findings += [f for f in found if f.code != "KP233" or not cells.failed]
-    for name, dtype in answers.result.takes.items():
-        cause = f"'{bench.plan.name}' computes with input '{name}' as {dtype}; the model declares {_dtype_of(answers.result.signature, name)}. The golden values fit."
-        bench.add("KP234", cause, place=name, narrower=dtype)
-
-
-def _dtype_of(signature: Signature, name: str) -> str:
-    return next(spec.dtype for spec in signature.inputs if spec.name == name)
+    bench.findings += narrower(answers.result, bench.plan.name, required=bench.plan.required)
 
 
 def _shapes(bench: _Bench, answers: Answers, stage: StageEvidence | None, reference: Reference) -> None:

@@ -306,6 +306,7 @@ class WorkerProcess:
                     if event == wanted:
                         return True
                 assert self._reader is not None
+                self._events.put_nowait("ended")  # for whoever waits for the next phase
                 await self._reader  # what a listener raised is raised here: with nobody reading, the worker would never be done
         except TimeoutError:
             await self._kill()
