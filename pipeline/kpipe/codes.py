@@ -344,6 +344,13 @@ _ROWS = (
         "Keep the values within the narrower dtype, or give the model that dtype.",
     ),
     Code(
+        "KP235",
+        W,
+        "Output declared wrongly",
+        "A layer declares another shape or dtype of an output than it gives; kpipe holds every runtime to what is given.",
+        "Mend compute_output_shape or compute_output_spec of the layer that makes it.",
+    ),
+    Code(
         "KP241",
         E,
         "Promised shape fails",

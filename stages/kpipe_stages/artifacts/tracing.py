@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +160,41 @@ def observe_state(traced: Trace) -> list[Observation]:
             evidence={"ops": found, "layers": places},
         )
     ]
+
+
+def as_given(traced: Trace) -> tuple[Signature, list[Observation]]:
+    """The signature with its outputs as the trace gives them, and KP235 where the model declares something else.
+
+    A layer's ``compute_output_shape`` can be wrong; what counts is what it computes, which is what every runtime is held to.
+    """
+    import tensorflow as tf
+
+    outputs, seen = [], []
+    for spec, tensor in zip(traced.signature.outputs, traced.function.outputs, strict=True):
+        dtype = tf.as_dtype(tensor.dtype).name
+        found = tuple(tensor.shape) if tensor.shape.rank is not None else spec.shape
+        wrong = spec.shape is not None and found is not None and _contradicts(spec.shape, found)
+        given = replace(spec, dtype=dtype, shape=found if wrong else spec.shape)
+        outputs.append(given)
+        if given != spec:
+            seen.append(
+                Observation(
+                    "KP235",
+                    f"Output '{spec.name}' is declared as {spec.dtype} {_shown(spec.shape)}; the model gives {given.dtype} {_shown(given.shape)}.",
+                    "Mend compute_output_shape or compute_output_spec of the layer that makes it; if it is Keras' own, don't rely on what it declares.",
+                    place=spec.name,
+                    evidence={"declared": [spec.dtype, list(spec.shape or ())], "given": [given.dtype, list(given.shape or ())]},
+                )
+            )
+    return replace(traced.signature, outputs=tuple(outputs)), seen
+
+
+def _contradicts(declared: tuple[int | None, ...], found: tuple[int | None, ...]) -> bool:
+    return len(declared) != len(found) or any(a is not None and b is not None and a != b for a, b in zip(declared, found, strict=True))
+
+
+def _shown(shape: tuple[int | None, ...] | None) -> str:
+    return "of unknown rank" if shape is None else "(" + ", ".join("None" if n is None else str(n) for n in shape) + ")"
 
 
 def _with_batch(shape: tuple[int | None, ...] | None, batch: int | None) -> list[int | None] | None:
