@@ -52,7 +52,11 @@ class Tried:
         """Why a case has no outcome."""
         if not self.due:
             return "the run did not try it"
-        return f"the worker was lost while it tried '{self.trying}': {self.lost}" if self.trying else self.lost or f"it was not tried ({case.name})"
+        if self.trying == case.name:
+            return f"the worker was lost while it tried this: {self.lost}"
+        if self.trying:
+            return f"it was not tried; the worker was lost at '{self.trying}': {self.lost}"
+        return self.lost or "the run was made without this size"
 
 
 def read_tried(stage: StageEvidence | None, folder: Path) -> Tried | None:
