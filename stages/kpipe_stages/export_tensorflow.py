@@ -280,12 +280,14 @@ def _failed(export: _Export, kind: str, reason: str, ops: tuple[str, ...], text:
     """KP201 with what the converter's words (``text``, all of them) name: ops, else nodes of the graph, else the layers of a dtype."""
     traced = _traced(export)
     words = set(re.findall(r"\w+", reason))
-    ops = ops or tuple(sorted(op for op in traced.op_types() & words if traced.places_of(op)))
+    telling = {word for word in words if sum(letter.isupper() for letter in word) > 1}  # RFFT, AvgPool3D; not Add or Shape, which are English too
+    ops = ops or tuple(sorted(op for op in traced.op_types() & telling if traced.places_of(op)))
     places = list(dict.fromkeys(place for op in ops for place in traced.places_of(op)))
-    places = places or [name] if (name := named_layer(text or reason, traced.layers)) else places
+    if not places and (name := named_layer(f"{text or reason} {traced.why_not_frozen}", traced.layers)):
+        places = [name]
     places = places or traced.layers_with(words)
-    named = f" ({', '.join(filter(None, [', '.join(ops[:4])]))}{_in_layer(*places)})" if ops or places else ""
-    named = named.replace("( in", "(in")
+    told = f"{', '.join(ops[:4])}{_in_layer(*places)}".strip()
+    named = f" ({told})" if told else ""
     weights = "" if traced.frozen else f" (the weights couldn't be made constants: {traced.why_not_frozen})"
     return Observation(
         "KP201",
