@@ -105,6 +105,16 @@ def test_a_worker_that_died_leaves_what_comes_after_unchecked(tmp_path: Path, ca
     assert any("while it tried this: the worker ended: Killed" in f.cause and f.place == cases[2].name for f in findings)
 
 
+def test_an_empty_batch_is_a_note_where_shapes_are_spoken_of_or_the_process_ends(tmp_path: Path) -> None:
+    cases = shape_cases(contract(""), SIGNATURE, "")
+    whole, reference = tried(tmp_path / "t", cases), tried(tmp_path / "r", cases)
+    empty = cases[-1]
+    refusing = replace(whole, done={**whole.done, empty: (len(cases) - 1, replace(whole.done[empty][1], refused="ValueError: no"))})
+    dying = replace(whole, done={case: found for case, found in whole.done.items() if case.batch}, trying=empty.name, lost="Aborted")
+    assert codes(ask(refusing, reference, "")) == set()
+    assert codes(ask(dying, reference, "")) == {("KP244", empty.name)}
+
+
 def test_an_old_run_owes_only_what_the_contract_names(tmp_path: Path) -> None:
     never = Tried(tmp_path, {}, "", "", due=False)
     assert judge_shapes(ask(never, never, "")) == ((), [])

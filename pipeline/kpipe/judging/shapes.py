@@ -222,7 +222,7 @@ def _findings(question: ShapeQuestion, records: tuple[ShapeRecord, ...]) -> list
             found.append(question.finding("KP241", cause, row.name, status=str(row.status)))
         elif row.owed and row.status is ShapeStatus.UNCHECKED and not _models_own(question, row):
             found.append(question.finding("KP242", f"'{row.name}'{sizes_of(row)} was not checked on '{question.target}': {row.detail}.", row.name))
-        elif not row.owed and row.batch == 0 and (row.status in FAILED or (row.status is ShapeStatus.UNCHECKED and question.tried.trying)):
+        elif not row.owed and row.batch == 0 and _worth_a_note(question, row):
             found.append(question.finding("KP244", f"'{question.target}' does not take an empty batch: {row.detail}.", row.name))
     costly = [row for row in records if row.status is ShapeStatus.RECOMPILES]
     if costly and question.contract.axes:
@@ -230,6 +230,12 @@ def _findings(question: ShapeQuestion, records: tuple[ShapeRecord, ...]) -> list
         cause = f"A new shape costs '{question.target}' up to {1e3 * ((worst.first_s or 0.0) - (worst.again_s or 0.0)):,.3g} ms once ('{worst.name}'); then a call takes {1e3 * (worst.again_s or 0.0):,.3g} ms."
         found.append(question.finding("KP243", cause, worst.name))
     return found
+
+
+def _worth_a_note(question: ShapeQuestion, row: ShapeRecord) -> bool:
+    """Whether an empty batch that nobody promised is: where shapes are spoken of at all, or where it ends the process."""
+    died = row.status is ShapeStatus.UNCHECKED and bool(question.tried.trying)
+    return died or (row.status in FAILED and bool(question.contract.axes))
 
 
 def _models_own(question: ShapeQuestion, row: ShapeRecord) -> bool:
