@@ -429,6 +429,30 @@ def test_a_wrong_count_of_members_is_refused(target: Path) -> None:
     assert refusal(target).code == "KP002"
 
 
+def as_above_two_gib(data: bytes, **lies: int) -> bytes:
+    """The end of an archive as Python writes it above 2 GiB: a 64-bit record and its locator, and true values in the small record too."""
+    at = data.rindex(b"PK\5\6")
+    _, _, _, here, entries, length, offset, _ = struct.unpack_from("<4s4H2LH", data, at)
+    said = {"here": here, "entries": entries, "length": length, "offset": offset, **lies}
+    record = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, *said.values())
+    return data[:at] + record + struct.pack("<4sLQL", b"PK\6\7", 0, at, 1) + data[at:]
+
+
+def test_a_64_bit_end_record_beside_true_small_values_is_read(target: Path) -> None:
+    target.write_bytes(as_above_two_gib(write(target, parts()).read_bytes()))
+    result, observations = inspect(target)
+    assert result is not None
+    assert not observations
+
+
+@pytest.mark.parametrize("lie", [{"entries": 2}, {"length": 10}, {"offset": 0}])
+def test_end_records_that_contradict_each_other_are_refused(target: Path, lie: dict[str, int]) -> None:
+    target.write_bytes(as_above_two_gib(write(target, parts()).read_bytes(), **lie))
+    refused = refusal(target)
+    assert refused.code == "KP002"
+    assert "64-bit record" in refused.cause
+
+
 # ---------------------------------------------------------------- config.json
 
 

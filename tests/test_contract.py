@@ -82,6 +82,8 @@ total_s = 600.5
 [compare]
 max_changed = 0.01
 slices = {{ critical = 0.0 }}
+[axes]
+time = {{ min = 1, typical = 128, max = 4096, inputs = {{ image = 1 }} }}
 
 [targets.phone]
 runtime = "litert"
@@ -129,6 +131,7 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
         (contract.run, set()),
         (contract.product or Contract(), set()),
         (contract.compare or Contract(), set()),
+        (contract.axes["time"], set()),
         (phone, set()),
         (phone.limits, set()),
         (phone.inputs["image"], {"tensors"}),  # it stands alone

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe import signals
+from kpipe.axes import placed_axes
 from kpipe.comparing.baseline import held_to_baseline, note_baseline
 from kpipe.comparing.compare import compare as compare_subjects
 from kpipe.comparing.subject import open_first, open_subject
@@ -253,6 +254,7 @@ def _judged(path: Path, loaded: LoadedContract, evidence: Evidence, waivers: Wai
     try:
         if (signature := model_signature({stage.name: stage for stage in evidence.stages})) is not None:
             check_names(loaded.contract, signature, loaded.source)
+            placed_axes(loaded.contract, signature, loaded.source)
         return held_to_baseline(path, loaded, evidence, judge_run(path, loaded, evidence, waivers))
     except CodecError as error:
         raise RunFolderError(f"{path}: a stage's answer can't be read by this kpipe: {error}. Judge it with the kpipe that made it.") from error

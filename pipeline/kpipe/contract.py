@@ -144,6 +144,22 @@ class CompareTable(Table):
         return self
 
 
+class AxisTable(Table):
+    """``[axes] NAME``: the sizes that a free axis is promised to take; ``batch`` is the batch axis (`kpipe.axes`)."""
+
+    min: Annotated[int, Field(ge=0, le=2**31 - 1)]
+    typical: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    max: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    inputs: dict[str, Annotated[int, Field(ge=1)]] = {}
+    """Input name to the axis of its shape, the batch axis being 0; empty where the model leaves no doubt."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> AxisTable:
+        if not self.min <= self.typical <= self.max:
+            raise ValueError(f"axes: min, typical and max are {self.min}, {self.typical} and {self.max}; expected none larger than the next")
+        return self
+
+
 class LimitsTable(Table):
     """``limits``: seconds, milliseconds, MiB."""
 
@@ -192,6 +208,7 @@ class Contract(Table):
     timing: TimingTable = TimingTable()
     run: RunTable = RunTable()
     compare: CompareTable | None = None
+    axes: dict[str, AxisTable] = {}
     targets: dict[str, TargetTable] = {}
 
     @model_validator(mode="after")
@@ -220,6 +237,16 @@ class Contract(Table):
         for name in self.decisions:
             if not NAME.fullmatch(name):
                 raise ValueError(f"decisions.{name}: a rule's name is up to 64 letters, digits, '_' and '-'")
+        return self
+
+    @model_validator(mode="after")
+    def _axes_told_apart(self) -> Contract:
+        for name, axis in self.axes.items():
+            if name == "batch" and axis.inputs:
+                raise ValueError("axes.batch.inputs: the batch axis is axis 0 of every input; drop the key")
+        unplaced = [name for name, axis in self.axes.items() if name != "batch" and not axis.inputs]
+        if len(unplaced) > 1:
+            raise ValueError(f"axes.{unplaced[1]} and axes.{unplaced[0]} both name no inputs; say which is which: inputs = {{ NAME = AXIS }}")
         return self
 
     @property

@@ -47,6 +47,12 @@ class StageEvidence:
     """A timed phase was asked for."""
     timing_lost: str = ""
     """Why the timed phase that was asked for gave no answer; empty where it did, or none was asked for."""
+    shapes: Result | None = None
+    """What came of the shapes to try, as far as it got; its data are a `ShapesResult`."""
+    shapes_due: bool = False
+    """Shapes were to be tried."""
+    shapes_lost: str = ""
+    """Why they weren't all tried; empty where they were."""
     shared: bool = False
     """Another worker ran at the same time, so its load time is not a quiet one."""
 

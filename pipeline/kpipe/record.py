@@ -12,7 +12,7 @@ from typing import Any
 
 from kpipe.comparison import Comparison
 from kpipe.findings import Finding
-from kpipe_stages.protocol import Identity, Signature
+from kpipe_stages.protocol import AxisSize, Identity, Signature
 
 SCHEMA_VERSION = 1
 
@@ -228,7 +228,7 @@ class Edge:
     """A border between the raw file and a target's decision, at which something broke."""
 
     name: str
-    """``archive``, ``golden``, ``decode``, ``preprocess``, ``signature``, ``backend``, ``export``, ``runtime``, ``precision``, ``batch`` or ``decision``."""
+    """``archive``, ``golden``, ``decode``, ``preprocess``, ``signature``, ``backend``, ``export``, ``runtime``, ``precision``, ``batch``, ``shape`` or ``decision``."""
     sentence: str
     """Why this one."""
 
@@ -258,6 +258,43 @@ class KnobRecord:
     """Whether it then agrees with the reference; None where it couldn't be run so."""
     why: str = ""
     """Why it couldn't."""
+
+
+class ShapeStatus(enum.StrEnum):
+    """What became of one shape on one target."""
+
+    WORKS = "works"
+    RECOMPILES = "recompiles"
+    """It works, and the first call took much longer: something was traced, compiled or allocated anew."""
+    DIFFERS = "differs"
+    """It answers, and otherwise than the reference."""
+    REFUSED = "refused"
+    NOT_OFFERED = "not offered"
+    """The artifact, or the model, declares another batch size."""
+    UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True)
+class ShapeRecord:
+    """One shape tried on one target. Agreement only: what is fed is golden inputs cut or tiled, which nobody has decided on."""
+
+    name: str
+    """``time 4096``, ``batch 8``, ``empty batch``."""
+    batch: int
+    axes: tuple[AxisSize, ...]
+    owed: bool
+    """Promised by the contract, or by the model's own free batch axis."""
+    status: ShapeStatus
+    detail: str = ""
+    """Why, where it isn't simply so."""
+    source: str = ""
+    """``golden`` inputs as they are, or such ``cut`` or ``tiled`` to the size."""
+    first_s: float | None = None
+    """The first call; None where that says nothing: the shape had been run before, or wasn't."""
+    again_s: float | None = None
+    """The fastest of the calls after it."""
+    max_abs: float | None = None
+    """Largest difference from the reference, output units; None where nothing was compared."""
 
 
 @dataclass(frozen=True)
@@ -306,6 +343,13 @@ class TargetRecord:
     """It fails, and every finding that fails it is waived: it fails nothing."""
     preprocessing: dict[str, str] = field(default_factory=dict)
     """The user's code or tensors that its inputs were made by: path, relative to the contract's folder where it lies below, to SHA-256."""
+    shapes: tuple[ShapeRecord, ...] = ()
+    """Shapes that were tried, or owed."""
+    inputs: dict[str, str] = field(default_factory=dict)
+    """The model's input names to the artifact's; empty where it runs the ``.keras`` file itself."""
+    outputs: dict[str, str] = field(default_factory=dict)
+    binding: str = ""
+    """How far that is proved, in one sentence; empty where nothing could be exchanged."""
 
 
 @dataclass(frozen=True)

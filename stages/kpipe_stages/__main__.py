@@ -9,11 +9,17 @@ import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.catalog import STAGES
 from kpipe_stages.codec import encode, read_json, write_json
 from kpipe_stages.protocol import PROTOCOL, Failure, Job, Result, StageError, Status
 from kpipe_stages.worker import NOTHING, Inheritance, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kpipe_stages.protocol import ShapesResult
 
 
 def main(argv: list[str], inherited: Inheritance = NOTHING) -> int:
@@ -77,21 +83,48 @@ def perform(job: Job, worker: Worker) -> Result:
 
 
 def finish(job: Job, worker: Worker, result: Result) -> None:
-    """Run the stage's timed phase, where it has one, when the orchestrator says that the machine is quiet."""
+    """Run what comes after the answer, each once and when the orchestrator says so: the timed phase, and the shapes to try."""
     module = importlib.import_module(STAGES[job.stage])
-    if not hasattr(module, "measure") or not worker.wait_for("time"):
-        return
+    phases: dict[str, Callable[[Job, Worker, Result], None]] = {}
+    if hasattr(module, "measure"):
+        phases["time"] = _time
+    if job.params.get("shapes"):
+        phases["shapes"] = _shapes
+    while phases and (word := worker.wait_for(*phases)):
+        phases.pop(word)(job, worker, result)
+
+
+def _time(job: Job, worker: Worker, result: Result) -> None:
+    answer = _phase("time", importlib.import_module(STAGES[job.stage]).measure, job, worker, result)
+    write_json(Path(job.folder) / "timing.json", answer)
+    worker.emit("timed", status=answer.status)
+
+
+def _shapes(job: Job, worker: Worker, result: Result) -> None:
+    """Try the shapes; ``shapes.json`` is written anew after each, so that it says what was tried when the process died."""
+    from kpipe_stages.shapes import try_shapes
+
+    def keep(sofar: ShapesResult) -> None:
+        write_json(Path(job.folder) / "shapes.json", replace(result, observations=(), data=encode(sofar)))
+
+    answer = _phase("shapes", lambda job, worker: try_shapes(job, worker, keep), job, worker, result)
+    if answer.status is not Status.OK:  # the cases that were done stay
+        write_json(Path(job.folder) / "shapes_failed.json", answer)
+    worker.emit("shaped", status=answer.status)
+
+
+def _phase(name: str, work: Callable[[Job, Worker], Any], job: Job, worker: Worker, result: Result) -> Result:
     worker.observations.clear()
     start = time.perf_counter()
     data, failure, status = {}, None, Status.OK
     try:
-        data = encode(module.measure(job, worker))
+        data = encode(work(job, worker))
     except StageError as error:
         worker.observations.append(error.observation)
         status = Status.FAILED
     except (Exception, SystemExit) as error:  # as in `perform`
-        failure, status = describe(error, "time"), Status.FAILED
-    answer = replace(
+        failure, status = describe(error, name), Status.FAILED
+    return replace(
         result,
         status=status,
         observations=tuple(worker.observations),
@@ -100,8 +133,6 @@ def finish(job: Job, worker: Worker, result: Result) -> None:
         seconds=time.perf_counter() - start,
         peak_rss_bytes=worker.peak_rss_bytes(),
     )
-    write_json(Path(job.folder) / "timing.json", answer)
-    worker.emit("timed", status=status)
 
 
 def describe(error: BaseException, phase: str) -> Failure:

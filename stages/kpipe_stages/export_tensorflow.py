@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,12 +14,12 @@ from kpipe_stages.artifacts import litert, onnx_model, saved_model
 from kpipe_stages.artifacts.inventory import FORMAT_TITLES
 from kpipe_stages.artifacts.record import Written, record, repaired
 from kpipe_stages.artifacts.repairs import scopes_renamed, signs_without_bits
-from kpipe_stages.artifacts.tracing import Trace, observe_state, trace
+from kpipe_stages.artifacts.tracing import Trace, as_given, observe_state, trace
 from kpipe_stages.codec import decode
 from kpipe_stages.keras_loading import KerasCaller, load_model, telling_line
 from kpipe_stages.lean import without_extras
-from kpipe_stages.protocol import Artifact, Binding, ExportJob, ExportResult, Job, Observation, StageError
-from kpipe_stages.session import check_artifact, out_of_memory
+from kpipe_stages.protocol import Artifact, Binding, ExportJob, ExportResult, Job, Observation, Signature, StageError
+from kpipe_stages.session import check_artifact, named_layer, out_of_memory
 from kpipe_stages.worker import Worker, distribution_version
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class _Export:
     worker: Worker
     caller: KerasCaller
     parameters: int
+    signature: Signature
+    """The model's own, its outputs as it really gives them."""
     traced: Trace | None = None
     repairs: list[str] = field(default_factory=list)
     """Of the trace: they are in every artifact."""
@@ -70,18 +73,21 @@ def run(job: Job, worker: Worker) -> ExportResult:
     _, import_s = worker.timed("import", _import_lean)
     check_artifact(params.model, params.sha256)
     caller, load_s = worker.timed("load", lambda: KerasCaller(load_model(params.model, params.trust)))
-    worker.emit("signature", signature=caller.signature)
-    export = _Export(params, worker, caller, sum(math.prod(variable.shape) for variable in caller.model.weights))
+    export = _Export(params, worker, caller, sum(math.prod(variable.shape) for variable in caller.model.weights), caller.signature)
     export.seconds.update({"import": import_s, "load": load_s})
     export.out.mkdir(parents=True, exist_ok=True)
     try:
         _, export.seconds["trace"] = worker.timed("trace", lambda: _trace(export))
     except StageError as error:
+        worker.emit("signature", signature=export.signature)
         for kind in params.formats:
             _observe(export, kind, replace(error.observation, cause=f"No {FORMAT_TITLES[kind]}: {error.observation.cause}"))
     else:
+        export.signature, contradicted = as_given(_traced(export))
+        worker.observations.extend(contradicted)
+        worker.emit("signature", signature=export.signature)
         _formats(export)
-    return ExportResult(signature=caller.signature, artifacts=tuple(export.artifacts), seconds=export.seconds)
+    return ExportResult(signature=export.signature, artifacts=tuple(export.artifacts), seconds=export.seconds)
 
 
 def _import_lean() -> None:
@@ -209,7 +215,7 @@ def _litert_select_tf(export: _Export, first: litert.ConversionError) -> bytes:
     try:
         return litert.convert(export.saved_model, select_tf=True)
     except litert.ConversionError as error:
-        raise StageError(_failed(export, "litert", str(error), first.ops or error.ops)) from error
+        raise StageError(_failed(export, "litert", str(error), first.ops or error.ops, error.text)) from error
 
 
 def _traced(export: _Export) -> Trace:
@@ -228,7 +234,7 @@ def _record(export: _Export, kind: str, path: Path, known: Binding, versions: di
         _observe(export, kind, repaired(kind, repair))
     allowed = kind == "litert" and export.job.allow_select_tf
     written = Written(kind, path, known, versions, repairs)
-    artifact, seen = record(written, export.caller.signature, export.parameters, traced=_traced(export), foreign_allowed=allowed)
+    artifact, seen = record(written, export.signature, export.parameters, traced=_traced(export), foreign_allowed=allowed)
     for observation in seen:
         _observe(export, kind, observation)
     if artifact is not None:
@@ -257,7 +263,7 @@ def _why(export: _Export, kind: str, error: Exception) -> Observation:
             "Give the machine more memory, or run fewer jobs at a time.",
             place=kind,
         )
-    return _failed(export, kind, telling_line(error), ())
+    return _failed(export, kind, telling_line(error), (), str(error))
 
 
 def _not_installed(what: str, extra: str, error: ImportError) -> Observation:
@@ -270,10 +276,18 @@ def _not_installed(what: str, extra: str, error: ImportError) -> Observation:
     )
 
 
-def _failed(export: _Export, kind: str, reason: str, ops: tuple[str, ...]) -> Observation:
-    places = list(dict.fromkeys(place for op in ops for place in _traced(export).places_of(op)))
-    named = f" ({', '.join(ops[:4])}{_in_layer(*places)})" if ops else ""
+def _failed(export: _Export, kind: str, reason: str, ops: tuple[str, ...], text: str = "") -> Observation:
+    """KP201 with what the converter's words (``text``, all of them) name: ops, else nodes of the graph, else the layers of a dtype."""
     traced = _traced(export)
+    words = set(re.findall(r"\w+", reason))
+    telling = {word for word in words if sum(letter.isupper() for letter in word) > 1}  # RFFT, AvgPool3D; not Add or Shape, which are English too
+    ops = ops or tuple(sorted(op for op in traced.op_types() & telling if traced.places_of(op)))
+    places = list(dict.fromkeys(place for op in ops for place in traced.places_of(op)))
+    if not places and (name := named_layer(f"{text or reason} {traced.why_not_frozen}", traced.layers)):
+        places = [name]
+    places = places or traced.layers_with(words)
+    told = f"{', '.join(ops[:4])}{_in_layer(*places)}".strip()
+    named = f" ({told})" if told else ""
     weights = "" if traced.frozen else f" (the weights couldn't be made constants: {traced.why_not_frozen})"
     return Observation(
         "KP201",

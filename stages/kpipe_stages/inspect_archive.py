@@ -18,7 +18,7 @@ from kpipe_stages.archive.json_text import read_json_object
 from kpipe_stages.archive.layers import Layer, read_layers, walk
 from kpipe_stages.archive.peek import HDF5_SIGNATURE, open_candidate
 from kpipe_stages.archive.signature import read_signature
-from kpipe_stages.archive.weights_check import Owners, check_declared_sizes, check_saved_names, check_weights, is_training_state
+from kpipe_stages.archive.weights_check import Owners, check_declared_sizes, check_saved_names, check_weights, is_training_state, refuse_unbuilt
 from kpipe_stages.archive.weights_scan import scan
 from kpipe_stages.archive.zip_reading import check_member, extract_member, read_member
 from kpipe_stages.archive.zip_structure import SAVE_AGAIN, Member, read_structure
@@ -166,7 +166,7 @@ def _open_weights(path: Path, config: dict[str, Any] | None, job: InspectJob, wo
     with weights:
         contents = read_contents(weights, path.stat().st_size, job.limits, collector)
         layers = read_layers(config or {})
-        if config is not None and not collector.refused:
+        if config is not None and not collector.refused and not refuse_unbuilt(config, contents, collector):
             check_declared_sizes(config, contents, collector)
             check_weights(config, layers, contents, collector)
         _scan(weights, contents, Owners(layers), worker, collector)

@@ -10,6 +10,8 @@ The second of two equal names becomes ``name_2``, the third ``name_3``.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,8 @@ class _Interface:
     outputs: tuple[TensorSpec, ...]
     pack: Callable[[Sequence[Any]], tuple[list[Any], dict[str, Any]]]
     """Flat input values in order to the arguments of a call."""
+    result: Any
+    """The structure of what the model returns, names for leaves."""
 
 
 class KerasCaller:
@@ -43,7 +47,12 @@ class KerasCaller:
         """
         self.model = model
         self._interface = _interface(model)
-        self.signature = Signature(inputs=self._interface.inputs, outputs=self._interface.outputs)
+        self.signature = Signature(
+            inputs=self._interface.inputs,
+            outputs=self._interface.outputs,
+            input_structure=_written(self._interface.pack([spec.name for spec in self._interface.inputs])),
+            output_structure=json.dumps(self._interface.result, ensure_ascii=False),
+        )
 
     def __call__(self, feeds: Mapping[str, Any], *, training: bool | None = False) -> dict[str, Any]:
         """Return the model's output tensors (the backend's own type) by canonical name, in the model's order.
@@ -69,6 +78,20 @@ class KerasCaller:
     def pack(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The positional and keyword arguments of a call, from one value for each input in order."""
         return self._interface.pack(values)
+
+
+def _written(call: tuple[list[Any], dict[str, Any]]) -> str:
+    """The arguments of a call as JSON: the first alone, or all by name behind it."""
+    args, kwargs = call
+    return json.dumps({"": args[0], **kwargs} if kwargs else args[0], ensure_ascii=False)
+
+
+def _named_result(result: Any, outputs: Sequence[TensorSpec]) -> Any:
+    """The structure of a result with the outputs' names in it; what is None stays None."""
+    import keras
+
+    names = iter(spec.name for spec in outputs)
+    return keras.tree.pack_sequence_as(result, [None if leaf is None else next(names) for leaf in keras.tree.flatten(result)])
 
 
 def model_signature(model: Any) -> Signature:
@@ -126,7 +149,8 @@ def _functional_interface(core: Any, model: Any) -> _Interface:
     def pack(values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         return [keras.tree.pack_sequence_as(structure, list(values))], {}
 
-    return _Interface(inputs, _outputs(result, names, model), pack)
+    outputs = _outputs(result, names, model)
+    return _Interface(inputs, outputs, pack, _named_result(result, outputs))
 
 
 def _subclassed_interface(model: Any) -> _Interface:
@@ -160,14 +184,14 @@ def _subclassed_interface(model: Any) -> _Interface:
             )
         )
     outputs = _outputs(result, [None] * len(keras.tree.flatten(result)), model)
-    return _Interface(tuple(_spec(name, leaf) for name, (_, leaf) in zip(names, flat, strict=True)), outputs, pack)
+    return _Interface(tuple(_spec(name, leaf) for name, (_, leaf) in zip(names, flat, strict=True)), outputs, pack, _named_result(result, outputs))
 
 
 def _symbolic_call(model: Any, args: list[Any], kwargs: dict[str, Any], names: list[str]) -> Any:
     try:
         return model(*args, training=False, **kwargs)
     except Exception as error:  # the model's own code runs here and may raise anything; it ends the stage as one finding
-        reason = " ".join(str(error).split())[:300]
+        reason = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:300]
         raise StageError(
             Observation(
                 "KP012",

@@ -6,7 +6,6 @@ gives back outputs by canonical names, on TensorFlow, JAX and OpenVINO alike (`k
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.keras_calling import KerasCaller, model_signature
+from kpipe_stages.named_modules import NamedModules
 from kpipe_stages.protocol import Observation, StageError, Trust
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["KerasCaller", "load_model", "model_signature", "telling_line"]
 
-_PRIVATE = "_kpipe_custom_"
 _LONGEST = 400
 
 
@@ -135,31 +134,28 @@ def _import_trusted(trust: Trust) -> dict[str, Any]:
                 )
             ) from error
     given: dict[str, Any] = {}
+    modules = NamedModules(trust.custom_objects)
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, NamedModules)] + [modules]
     for file in trust.custom_objects:
-        given.update(_unregistered(_execute(file)))
+        given.update(_unregistered(_execute(file, modules)))
     return given
 
 
-def _execute(file: str) -> types.ModuleType:
-    """Run a file of custom objects as a module under a private name; from source, so that no stale bytecode and no cache file."""
-    name = f"{_PRIVATE}{hashlib.sha256(file.encode()).hexdigest()[:12]}"
-    module = types.ModuleType(name)
-    module.__file__ = file
-    sys.modules[name] = module  # pickling, dataclasses and inspect look a class's module up
+def _execute(file: str, modules: NamedModules) -> types.ModuleType:
+    """Run a file of custom objects as a module; the other named files can be imported by it."""
     try:
-        exec(compile(Path(file).read_bytes(), file, "exec"), module.__dict__)  # noqa: S102 - the contract names this very file
+        return modules.run(file)
     except (Exception, SystemExit) as error:  # the user's code may raise anything; it ends the stage as one finding
-        del sys.modules[name]
         line = _line_in(error, file)
         raise StageError(
             Observation(
                 "KP007",
                 f"{Path(file).name}{f', line {line}' if line else ''}: {type(error).__name__}: {telling_line(error)}.",
-                "Mend the file, or take it off [model] custom_objects. A file there must run on its own: it can't import a file beside it.",
+                "Mend the file, or take it off [model] custom_objects. A file there can import others that are named there too, by their names, "
+                "and installed packages; name every file that it imports.",
                 place=f"{Path(file).name}:{line}" if line else Path(file).name,
             )
         ) from error
-    return module
 
 
 def _line_in(error: BaseException, file: str) -> int | None:
@@ -210,11 +206,29 @@ def _explain(error: Exception, path: str, config: Any, given: dict[str, Any], tr
             return _failed(
                 path, reason, "Mend the custom object: its get_config and from_config must rebuild what was saved.", f"{Path(file).name}:{line}"
             )
+    layer = _object_in(error)
     return _failed(
         path,
-        f"{type(error).__name__}: {telling_line(error)}",
+        f"{f'{layer}: ' if layer else ''}{type(error).__name__}: {telling_line(error)}",
         "Load it with keras.saving.load_model in this environment to see the whole message; a file from another Keras version may need that version.",
+        place=layer.partition("'")[2].partition("'")[0],
     )
+
+
+def _object_in(error: BaseException | None) -> str:
+    """The innermost layer of the config that was being made when it failed: ``layer 'hue' (RandomHue)``; empty where none was."""
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:  # Keras wraps what went wrong at each level of the config
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    found = ""
+    for one in chain:
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            config = frame.f_locals.get("config")
+            own = config.get("config") if isinstance(config, dict) else None
+            if isinstance(config, dict) and isinstance(own, dict) and isinstance(own.get("name"), str) and isinstance(config.get("class_name"), str):
+                found = f"layer '{own['name']}' ({config['class_name']})"
+    return found
 
 
 def _failed(path: str, reason: str, remedy: str, place: str = "") -> StageError:

@@ -19,12 +19,12 @@ from kpipe_stages.feeds import Golden
 from kpipe_stages.lean import without_extras
 from kpipe_stages.modes import Modes, Record, alone_or_fault
 from kpipe_stages.protocol import LoadTimes, RunJob, RunResult
-from kpipe_stages.session import Session, check_artifact, fault
+from kpipe_stages.session import Engine, Session, check_artifact, fault
 
 if TYPE_CHECKING:
     from kpipe_stages.preprocess import Preprocessor
     from kpipe_stages.protocol import Job
-    from kpipe_stages.session import Array, Description, Engine
+    from kpipe_stages.session import Array, Description
     from kpipe_stages.worker import Worker
 
 
@@ -58,6 +58,16 @@ class Kept:
     """Where the alone answers lie, below ``outputs/alone``."""
     raw_usable: bool
     """Calls from the raw files can be timed (`Decoded.usable`)."""
+    fixed: int | None
+    """The only number of rows that a call may have."""
+    engine: Engine
+
+    def open_again(self) -> Session:
+        """Another session of the same kind, where the runtime's refusal may have spoilt this one."""
+        check_artifact(self.order.artifact, self.order.sha256, self.order.companions)
+        self.session = self.engine.open(self.order, {**self.order.chosen, **self.order.settings})
+        self.session.infer(self.golden.batch([self.golden.present[0]] * self.batch))
+        return self.session
 
 
 def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
@@ -88,7 +98,7 @@ def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
     if not order.load_only:
         session = Modes(order, worker, engine, golden, fixed, record).run(session)
         decoded = check_tensors(order, golden, worker)
-    worker.kept = Kept(order, session, golden, batch, frozenset(record.unbatched.get("alone", ())), worker.folder, decoded.usable)
+    worker.kept = Kept(order, session, golden, batch, frozenset(record.unbatched.get("alone", ())), worker.folder, decoded.usable, fixed, engine)
     return _result(worker.folder, session, record, decoded, described, load, fixed)
 
 
@@ -233,4 +243,12 @@ def _result(
         repeats=record.repeats,
         repeat_differences=record.repeat_differences,
         padded_rows=record.padded_rows,
+        probe=record.probe,
+        takes=_narrower(session),
     )
+
+
+def _narrower(session: Session) -> dict[str, str]:
+    """The inputs that the runtime computes with in a smaller dtype than the model's own."""
+    smaller = {**session.computes_as, **session.narrows}
+    return {spec.name: smaller[spec.dtype] for spec in session.signature.inputs if spec.dtype in smaller}

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from kpipe_stages.answers import ModeWriter, difference, same_bits
 from kpipe_stages.arrangement import arrangements, batches_of, lonely
 from kpipe_stages.feeds import lonely_rows, split_answer, without_padding
-from kpipe_stages.protocol import StageError
+from kpipe_stages.permuting import Prober
+from kpipe_stages.protocol import ProbeResult, StageError
 from kpipe_stages.rows import Rows
-from kpipe_stages.session import TrainingUnset, check_artifact, fault, raise_if_out_of_memory, telling_line
+from kpipe_stages.session import TrainingUnset, check_artifact, fault, layer_in, raise_if_out_of_memory, telling_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,7 @@ class Record:
     repeat_difference: float = 0.0
     repeat_differences: dict[str, float] = field(default_factory=dict)
     training_unset_repeats: bool | None = None
+    probe: ProbeResult | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     padded_rows: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -82,11 +84,14 @@ def alone_or_fault(session: Session, feeds: Feeds, row: int) -> Answer:
     except Exception as error:  # runtimes raise what they like; a target that can't answer one input alone has failed, by name
         raise_if_out_of_memory(error)
         shapes = {name: list(array.shape) for name, array in feeds.items()}
+        layer = layer_in(error)
         raise fault(
             "KP311",
-            f"Golden input {row} can't be run: {type(error).__name__}: {telling_line(error)} (shapes {shapes}).",
-            "Check that the artifact takes inputs of this shape, and that the runtime's version fits the exporter's.",
-            place=f"golden input {row}",
+            f"Golden input {row} can't be run{f', in layer {layer}' if layer else ''}: {type(error).__name__}: {telling_line(error)} (shapes {shapes}).",
+            f"Replace layer '{layer}' by one that this runtime can compute, or leave the target out of the contract."
+            if layer
+            else "Check that the artifact takes inputs of this shape, and that the runtime's version fits the exporter's.",
+            place=layer or f"golden input {row}",
             row=row,
             shapes=shapes,
         ) from error
@@ -119,6 +124,9 @@ class Modes:
             session = self._arranged(session)
         if self.order.repeat > 0 and not self._repeat(session):
             session = self._open_again()
+        if self.order.probe_binding:
+            unbatched = frozenset(self.record.unbatched.get("alone", ()))
+            self.record.probe, session = Prober(self.order, self.worker.folder, self.fixed, unbatched, self._open_again).run(session)
         if self.order.probe_training_unset:
             self._probe_training_unset(session)
         if self.order.probe_default:

@@ -30,6 +30,10 @@ class Signature:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    input_structure: str = field(default="", compare=False)
+    """How the model itself takes its inputs, as JSON with names for leaves: ``{"pair": ["left", "right"]}``. Empty where nobody said."""
+    output_structure: str = field(default="", compare=False)
+    """How it gives its outputs, likewise."""
 
 
 @dataclass(frozen=True)
@@ -493,6 +497,30 @@ class BatchPadding:
 
 
 @dataclass(frozen=True)
+class AxisSize:
+    """The size of one axis of one input."""
+
+    input: str
+    axis: int
+    """Of the model's own shape: 0 is the batch."""
+    size: int
+
+
+@dataclass(frozen=True)
+class ShapeCase:
+    """One shape of the inputs to try."""
+
+    name: str
+    """For people: ``batch 1``, ``time 4096``, ``empty batch``."""
+    batch: int
+    """Rows of the call; 0 for the empty batch."""
+    axes: tuple[AxisSize, ...] = ()
+    """Axes whose size the case sets; the others keep the golden inputs' own."""
+    owed: bool = True
+    """The model or the contract promises it; False for an empty batch that the contract doesn't speak of."""
+
+
+@dataclass(frozen=True)
 class RunJob:
     """Run every golden input on one runtime: alone, repeated, in batches; then, when told, the timed phase."""
 
@@ -548,6 +576,16 @@ class RunJob:
     """The artifact's."""
     padding: dict[str, BatchPadding] = field(default_factory=dict)
     """Input to how its rows are padded in a batch; rows of other inputs share a batch only where their shapes are equal."""
+    shapes: tuple[ShapeCase, ...] = ()
+    """Shapes to try once all else is done (`kpipe_stages.shapes`); empty for none."""
+    common: str = ""
+    """The reference's ``tensors`` folder, which shapes and the permutation probe are made of; empty for ``tensors`` itself."""
+    common_names: tuple[str, ...] = ()
+    """Model input names in the order of that folder."""
+    probe_binding: bool = False
+    """Run the permutation probe (`kpipe_stages.permuting`), where inputs or outputs of one shape and dtype could be exchanged."""
+    exchange: bool = False
+    """Reference only: also answer the probe with its inputs exchanged, pair by pair."""
 
 
 @dataclass(frozen=True)
@@ -560,6 +598,28 @@ class LoadTimes:
     first_s: float
     lean: bool
     """Keras was imported without what it only takes along (`kpipe_stages.lean`): less than its import costs where that is installed."""
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """Seeded rows in which every input that could be another has values of its own, answered one by one.
+
+    Outputs lie in ``<folder>/outputs/<mode>`` as those of any mode, but a row is a row of the probe.
+    """
+
+    rows: int
+    inputs_sha256: str
+    """Digest of what was fed: two answers are only compared where it is the same."""
+    groups: tuple[tuple[str, ...], ...]
+    """Inputs of one shape and dtype: those that could be exchanged."""
+    same: tuple[tuple[str, str], ...]
+    """Pairs that could not be given other values than each other: the golden inputs hold nothing but one."""
+    left: int
+    """Pairs beyond the bound, which were not tried."""
+    digests: dict[str, str]
+    """Mode to the digest of its outputs: ``probe``, and for the reference ``exchanged_<i>_<j>``, positions in the model's inputs."""
+    failed: dict[str, str]
+    """Mode to the runtime's message."""
 
 
 @dataclass(frozen=True)
@@ -606,6 +666,10 @@ class RunResult:
     """Output to the largest absolute difference between its repeated passes; empty where none was asked for, or not kept."""
     padded_rows: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Mode to the rows whose answer came from a batch in which they were padded."""
+    probe: ProbeResult | None = None
+    """The permutation probe; None where it wasn't asked for, or nothing can be exchanged."""
+    takes: dict[str, str] = field(default_factory=dict)
+    """Input name to the dtype that the runtime computes with, where that isn't the model's own."""
 
 
 @dataclass(frozen=True)
@@ -635,6 +699,43 @@ class TimingResult:
     """None where nothing was to be timed."""
     end_to_end: Latency | None
     """None where nothing was to be timed, or the raw files give no tensors here that the artifact takes."""
+
+
+# ---------------------------------------------------------------- shapes
+
+
+@dataclass(frozen=True)
+class ShapeOutcome:
+    """What became of one case. Outputs lie in ``<folder>/shapes/<position of the case>/<position of the output>.npy``."""
+
+    case: ShapeCase
+    offered: bool
+    """False where the artifact or the model declares another size: it wasn't tried."""
+    refused: str
+    """The runtime's message; empty where it answered."""
+    source: str
+    """What was fed: ``golden`` inputs, or such ``cut`` or ``tiled`` to the size."""
+    first_s: float = 0.0
+    """The first call at this shape."""
+    again_s: float = 0.0
+    """The fastest of the following ones."""
+    known: bool = False
+    """The session had run this shape before, so its first call says nothing."""
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Output name to the shape it came in, the batch axis included."""
+    inputs_sha256: str = ""
+    """Digest of what was fed."""
+    digest: str = ""
+    """Of the outputs; empty where there are none."""
+
+
+@dataclass(frozen=True)
+class ShapesResult:
+    """``shapes.json``, written anew after each case: what is there when a process dies is what it got done."""
+
+    done: tuple[ShapeOutcome, ...]
+    trying: str
+    """The case under way; empty at the end."""
 
 
 # ---------------------------------------------------------------- decide

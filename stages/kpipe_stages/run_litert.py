@@ -145,4 +145,4 @@ def _dtype_name(dtype: Any) -> str:
 def _refused(order: RunJob, error: BaseException) -> Exception:
     message = str(error)
     ops = re.findall(r"\((Flex\w+)\) failed to prepare", message) + re.findall(r"unresolved custom op: (\S+)", message)
-    return op_missing(NAME, [op.rstrip(".") for op in ops], error, order.op_layers) if ops else load_refused(NAME, error)
+    return op_missing(NAME, [op.rstrip(".") for op in ops], error, order.op_layers) if ops else load_refused(NAME, error, order.op_layers)

@@ -148,4 +148,4 @@ def _options(onnxruntime: Any, order: RunJob, settings: Mapping[str, Any]) -> An
 
 def _refused(order: RunJob, error: Exception) -> Exception:
     ops = re.findall(r"No Op registered for (\S+)", str(error)) + re.findall(r"implementation for the node .*?(\w+)\(\d+\)", telling_line(error))
-    return op_missing(NAME, ops, error, order.op_layers) if ops else load_refused(NAME, error)
+    return op_missing(NAME, ops, error, order.op_layers) if ops else load_refused(NAME, error, order.op_layers)

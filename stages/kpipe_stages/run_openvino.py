@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 NAME = "OpenVINO"
 MISSING = re.compile(r"no (?:conversion rule|translator) found for operation(?:s|\(s\)): *([\w.:]+(?:, *[\w.:]+)*)", re.IGNORECASE)
 
+FAILED = re.compile(r"Conversion is failed for: ([\w, ]+)")
+"""How it ends the list of what it knows and could not convert here."""
+
 
 def run(job: Job, worker: Worker) -> RunResult:
     """Run the golden inputs."""
@@ -94,8 +97,8 @@ def _ports(ports: list[Any], wanted: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _refused(order: RunJob, error: Exception) -> Exception:
-    found = re.findall(MISSING, str(error))
+    found = [*re.findall(MISSING, str(error)), *re.findall(FAILED, str(error))]
     ops = [op.strip() for match in found for op in match.split(",")]
     if re.search(r"[Ww]rong value|property key", str(error)):
         return fault("KP303", f"{NAME} refuses a setting: {telling_line(error)}", "Correct the value of the target's setting.")
-    return op_missing(NAME, ops, error, order.op_layers) if ops else load_refused(NAME, error)
+    return op_missing(NAME, ops, error, order.op_layers) if ops else load_refused(NAME, error, order.op_layers)

@@ -111,6 +111,27 @@ def telling_line(error: BaseException) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
+def layer_in(error: BaseException) -> str:
+    """The innermost Keras layer in whose call an exception was raised; empty where none was."""
+    keras, found, walk = sys.modules.get("keras"), "", error.__traceback__
+    while keras is not None and walk is not None:
+        owner = walk.tb_frame.f_locals.get("self")
+        if isinstance(owner, keras.layers.Layer) and not isinstance(owner, keras.Model):
+            found = owner.name
+        walk = walk.tb_next
+    return found
+
+
+def named_layer(text: str, layers: Iterable[str]) -> str:
+    """The innermost of ``layers`` in a path of a runtime's message (``functional_1/hidden_1/MatMul``); empty for none."""
+    known = set(layers)
+    for path in re.findall(r"[\w.\-]+(?:/[\w.\-]+)+", text):
+        for part in reversed(path.split("/")[:-1]):
+            if name := next((one for one in (part, re.sub(r"_\d+$", "", part)) if one in known), ""):
+                return name
+    return ""
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether the machine's memory is what the error is about, not the artifact."""
     return isinstance(error, MemoryError) or any(sign in str(error) for sign in MEMORY_SIGNS)
@@ -153,17 +174,19 @@ def check_artifact(artifact: str, sha256: str, companions: Sequence[str] = ()) -
         )
 
 
-def load_refused(runtime: str, error: BaseException) -> StageError:
-    """The runtime refused to load the artifact.
+def load_refused(runtime: str, error: BaseException, layers: Mapping[str, Sequence[str]] | None = None) -> StageError:
+    """The runtime refused to load the artifact; ``layers`` as in `Artifact.op_layers`, to name the one that its message is about.
 
     Raises:
         MemoryError: it didn't refuse; there wasn't the memory for it.
     """
     raise_if_out_of_memory(error)
+    layer = named_layer(str(error), (name for places in (layers or {}).values() for name in places))
     return fault(
         "KP303",
-        f"{runtime} can't load the artifact: {type(error).__name__}: {telling_line(error)}",
+        f"{runtime} can't load the artifact{f' (layer {layer})' if layer else ''}: {type(error).__name__}: {telling_line(error)}",
         "Export it again with versions that fit this runtime, or take the target out of the contract.",
+        place=layer,
         error=type(error).__name__,
     )
 

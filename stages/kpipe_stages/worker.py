@@ -68,15 +68,15 @@ class Worker:
             self._commands.put(line.strip())
         os._exit(3)
 
-    def wait_for(self, command: str) -> bool:
-        """Block until ``command`` comes (True) or ``stop`` does (False)."""
-        self.emit("waiting", command=command)
+    def wait_for(self, *commands: str) -> str:
+        """Block until one of ``commands`` comes, and return it, or until ``stop`` does: empty then."""
+        self.emit("waiting", command=" or ".join(commands))
         while True:
             word = self._commands.get()
-            if word == command:
-                return True
+            if word in commands:
+                return word
             if word == "stop":
-                return False
+                return ""
 
     def emit(self, event: str, **facts: Any) -> None:
         """Send one event."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kpipe.diagnosis.subject import Choice, Subject
 from kpipe.evidence import Ending
 from kpipe.judging.answers import Answers, open_answers
-from kpipe.running.jobs import TRUTH_RUNTIME, export_job
+from kpipe.running.jobs import TRUTH_RUNTIME, export_job, golden_only
 from kpipe.running.workshop import Workshop
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
@@ -120,7 +120,7 @@ class Passes:
     def _job(self, known: RunJob, model: Path | None = None, cut: CutResult | None = None) -> RunJob:
         """A job on the chosen rows: nothing repeated, probed or timed, no raw files."""
         job = replace(
-            known, tensors=str(self.tensors), names=self.subject.reference.names, rows=len(self.choice.rows), batches=self.choice.batches, repeat=0,
+            golden_only(known), tensors=str(self.tensors), names=self.subject.reference.names, rows=len(self.choice.rows), batches=self.choice.batches, repeat=0,
             probe_default=False, probe_training_unset=False, items=(), inputs=(), decisions=(), timing=TimingPlan(0, 0), lean_import=True,
         )  # fmt: skip
         if model is None or cut is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kpipe.record import Tolerance
-    from kpipe_stages.rows import Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -64,7 +63,22 @@ def kind_of(dtype: str) -> str:
     return "float" if "float" in dtype else "integer"
 
 
-def compare(reference: Rows, target: Rows, tolerance: Tolerance, accepted_dtypes: frozenset[str], widths: Array | None = None) -> list[RowDrift]:
+class Column(Protocol):
+    """One output, a row an input: `kpipe_stages.rows.Rows`, or what was read of one call."""
+
+    @property
+    def dtype(self) -> str:
+        """Its dtype's name."""
+
+    def __len__(self) -> int: ...
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Shape of one row."""
+
+    def __getitem__(self, index: int) -> Array: ...
+
+
+def compare(reference: Column, target: Column, tolerance: Tolerance, accepted_dtypes: frozenset[str], widths: Array | None = None) -> list[RowDrift]:
     """Compare two outputs, row for row.
 
     Args:
@@ -101,7 +115,7 @@ def compare(reference: Rows, target: Rows, tolerance: Tolerance, accepted_dtypes
     return drifts
 
 
-def chunks(rows: Rows) -> Iterator[tuple[int, int]]:
+def chunks(rows: Column) -> Iterator[tuple[int, int]]:
     """Ranges of rows of about `CHUNK_VALUES` values."""
     start = 0
     while start < len(rows):
@@ -115,7 +129,7 @@ def _whole(index: int, problem: Problem) -> RowDrift:
     return RowDrift(index, problem, math.nan, math.nan, math.nan, math.nan, math.nan, math.inf, (), (math.nan, math.nan))
 
 
-def _rows(reference: Rows, target: Rows, start: int, stop: int, tolerance: Tolerance, exact: bool, widths: Array | None) -> list[RowDrift]:
+def _rows(reference: Column, target: Column, start: int, stop: int, tolerance: Tolerance, exact: bool, widths: Array | None) -> list[RowDrift]:
     shape = reference.shape(start)
     if math.prod(shape) == 0:
         return [RowDrift(i, Problem.NONE, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, (), (math.nan, math.nan)) for i in range(start, stop)]

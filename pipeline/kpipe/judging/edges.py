@@ -37,11 +37,12 @@ BORDER_OF = {
     **dict.fromkeys(("KP101", "KP102", "KP105"), "golden"),
     **dict.fromkeys(("KP103", "KP109"), "decode"),
     **dict.fromkeys(("KP104", "KP106", "KP110", "KP112"), "preprocess"),
-    **dict.fromkeys(("KP205", "KP206", "KP207", "KP213", "KP403", "KP406", "KP407"), "signature"),
+    **dict.fromkeys(("KP205", "KP206", "KP207", "KP213", "KP231", "KP403", "KP406", "KP407"), "signature"),
     **dict.fromkeys(("KP201", "KP202", "KP208", "KP210", "KP211", "KP214"), "export"),
     **dict.fromkeys(("KP303", "KP311", "KP416", "KP412"), "runtime"),
     **dict.fromkeys(("KP307", "KP309"), "precision"),
     **dict.fromkeys(("KP313", "KP409", "KP411", "KP413", "KP418"), "backend"),
+    "KP241": "shape",
     **dict.fromkeys(("KP410", "KP608", "KP720"), "decision"),
 }
 """Code to the border that it names by itself."""
@@ -49,7 +50,7 @@ BORDER_OF = {
 NUMBERS = frozenset({"KP401", "KP402", "KP404"})
 """Codes that say that something differs, and not where."""
 
-FIRST = ("archive", "golden", "decode", "preprocess", "signature", "export", "runtime", "precision", "backend", "decision")
+FIRST = ("archive", "golden", "decode", "preprocess", "signature", "export", "runtime", "precision", "backend", "shape", "decision")
 """The order in which borders are passed, for findings that name theirs."""
 
 PRECISION_KNOBS = frozenset({"in float32", "in accuracy mode"})

@@ -10,6 +10,7 @@ from kpipe.findings import Severity
 from kpipe.golden import approved_by, rule_problems
 from kpipe.infer import decision_record, decision_specs
 from kpipe.judging.answers import open_answers
+from kpipe.judging.bindings import alike, narrower
 from kpipe.judging.claims import excludes, needed_inputs, sampled_ids
 from kpipe.judging.decided import DECIDE_STAGE, Decided, stored_decisions
 from kpipe.judging.edges import Station, attributed, run_edge
@@ -20,6 +21,8 @@ from kpipe.judging.outlook import with_drift, with_outlook
 from kpipe.judging.preprocessing import below, input_code
 from kpipe.judging.reference import Reference, judge_reference
 from kpipe.judging.ruled import Ruled, named
+from kpipe.judging.shapes import read_tried
+from kpipe.judging.shapes import reference_findings as shape_findings
 from kpipe.judging.stages import stage_findings
 from kpipe.judging.steadiness import ONE_THREAD_STAGE, judge_threads, with_own_differences
 from kpipe.judging.target import Judged, Scene, judge_target
@@ -78,6 +81,13 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence, waivers: Waiver
     findings = [f for f in shared if f.target not in names]
     decided = stored_decisions(run, evidence, stages.get(DECIDE_STAGE)) if any(runs_code(spec.rule) for spec in specs) else None
     reference, reference_findings = _reference(run, contract, evidence, stages, specs, dtypes, decided)
+    if reference is not None:
+        stage = stages.get(REFERENCE_STAGE)
+        reference_findings += [
+            *alike(reference.answers),
+            *narrower(reference.answers.result, "reference"),
+            *shape_findings(contract, signature, read_tried(stage, reference.answers.folder)),
+        ]
     findings += reference_findings
     scene = Scene(run, contract, evidence, stages, dtypes, signature, reference, decided)
     judged = [judge_target(scene, target, [f for f in shared if f.target == target.plan.name]) for target in evidence.targets]

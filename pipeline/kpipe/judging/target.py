@@ -14,6 +14,7 @@ from kpipe.contract import Contract, TargetTable
 from kpipe.evidence import Evidence, StageEvidence, TargetEvidence
 from kpipe.findings import Finding
 from kpipe.judging.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
+from kpipe.judging.bindings import judge_binding, narrower
 from kpipe.judging.cells import Cells, Question, judge_cells
 from kpipe.judging.decided import Decided
 from kpipe.judging.grade import finding, from_observation
@@ -21,6 +22,7 @@ from kpipe.judging.knobs import judge_knobs
 from kpipe.judging.preprocessing import input_code, judge_preprocessing
 from kpipe.judging.reference import Reference, repeats_owed
 from kpipe.judging.repeats import allowances, relative_allowance, repeats_itself
+from kpipe.judging.shapes import ShapeQuestion, judge_shapes, read_tried
 from kpipe.judging.stages import stage_findings, timing_findings
 from kpipe.judging.ties import breaks_tie
 from kpipe.judging.times import check_limits, summarise
@@ -28,7 +30,7 @@ from kpipe.judging.tolerance import COARSER, derived_tolerance, precision_class,
 from kpipe.judging.verdict import failing, unchecking
 from kpipe.preparation import prepared
 from kpipe.profiles import owed_profile
-from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, TargetRecord
+from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, ShapeRecord, ShapeStatus, TargetRecord
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
 from kpipe_stages.decisions import same
@@ -85,6 +87,9 @@ class _Bench:
     findings: list[Finding]
     question: Question | None = None
     """What its cells were asked; None where there was nothing to compare."""
+    shapes: tuple[ShapeRecord, ...] = ()
+    proof: str = ""
+    """How far its binding is proved."""
 
     @property
     def plan(self) -> TargetPlan:
@@ -117,6 +122,9 @@ def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> 
     if stage is not None:
         _version(bench, stage)
     own = prepared(scene.stages.get(f"prepare.{target.plan.name}"))
+    if answers is not None and scene.reference is not None:
+        _binding(bench, answers, cells, scene.reference)
+        _shapes(bench, answers, stage, scene.reference, cells)
     if answers is not None or (own is not None and not own.bad_rows):  # tensors that no runtime takes are compared all the same
         bench.findings += judge_preprocessing(scene.run, scene.evidence, scene.stages, target.plan)
     if answers is not None:
@@ -180,6 +188,40 @@ def _cells(bench: _Bench, answers: Answers | None) -> Cells:
     cells = judge_cells(bench.question)
     bench.findings += cells.findings
     return cells
+
+
+def _binding(bench: _Bench, answers: Answers, cells: Cells, reference: Reference) -> None:
+    """Whether each input and output is the one that it is bound to. Where numbers are off anyway, that nothing is proved goes without saying."""
+    bench.proof, found = judge_binding(bench.plan.name, bench.plan.required, answers, reference.answers)
+    bench.findings += [f for f in found if f.code != "KP233" or not cells.failed]
+    bench.findings += narrower(answers.result, bench.plan.name, required=bench.plan.required)
+
+
+def _shapes(bench: _Bench, answers: Answers, stage: StageEvidence | None, reference: Reference, cells: Cells) -> None:
+    """The shapes that were tried, by tolerances that don't know these inputs' noise floors.
+
+    Where golden inputs differ already and no range is promised, that they differ in another batch too is in the table, and no finding.
+    """
+    scene, precision = bench.scene, _precision_class(bench, answers)
+    tried = read_tried(stage, answers.folder)
+    if tried is None or scene.signature is None:
+        return
+    outputs = reference.answers.outputs
+    question = ShapeQuestion(
+        target=bench.plan.name,
+        required=bench.plan.required,
+        contract=scene.contract,
+        signature=scene.signature,
+        outputs=answers.outputs,
+        reference_outputs=outputs,
+        tried=tried,
+        reference=read_tried(scene.stages.get("reference"), reference.answers.folder),
+        tolerances={output: tolerance_for(output, precision, scene.contract.agreement, bench.table) for output in outputs},
+        dtypes={spec.name: spec.dtype for spec in scene.signature.outputs},
+    )
+    bench.shapes, found = judge_shapes(question)
+    known = bool(cells.failed) and not scene.contract.axes
+    bench.findings += [f for f in found if not (known and f.code == "KP241" and f.evidence.get("status") == ShapeStatus.DIFFERS)]
 
 
 def fixed_batch(target: TargetEvidence, answers: Answers) -> int | None:
@@ -344,6 +386,10 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
         limits=limits,
         knobs=judge_knobs(bench.scene, plan, bench.question) if bench.question is not None else (),
         preprocessing=input_code(bench.scene.evidence, plan),
+        shapes=bench.shapes,
+        inputs=dict(bench.target.artifact.binding.inputs) if bench.target.artifact else {},
+        outputs=dict(bench.target.artifact.binding.outputs) if bench.target.artifact else {},
+        binding=bench.proof,
     )
     return Judged(record, tuple(bench.findings), tuple(cells.flips), answers, cells.per_input)
 

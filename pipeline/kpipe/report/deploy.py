@@ -58,8 +58,21 @@ def _document(record: RunRecord, targets: list[TargetRecord]) -> str:
         }
         facts |= {"repairs": list(artifact.repairs), "fixed_batch": artifact.fixed_batch or "any", "converters": artifact.versions}
     document["artifact"] = _table(facts)
+    document["signature"] = _table(_signature(record, targets[0]))
     document["targets"] = _table({t.name: _target(t) for t in targets})
     return tomlkit.dumps(document)
+
+
+def _signature(record: RunRecord, target: TargetRecord) -> dict[str, Any]:
+    """The model's names, to the artifact's, in the model's order; and the structure in which the model itself takes and gives them."""
+    signature = record.candidate.signature
+    inputs, outputs = ([spec.name for spec in side] for side in ((signature.inputs, signature.outputs) if signature else ((), ())))
+    return {
+        "inputs": target.inputs or {name: name for name in inputs},
+        "outputs": target.outputs or {name: name for name in outputs},
+        "input_structure": signature.input_structure if signature else "",
+        "output_structure": signature.output_structure if signature else "",
+    }
 
 
 def _target(target: TargetRecord) -> dict[str, Any]:
@@ -73,6 +86,8 @@ def _target(target: TargetRecord) -> dict[str, Any]:
         "versions": target.identity.versions if target.identity else {},
         "cpu": target.identity.cpu if target.identity else "",
         "preprocessing": dict(target.preprocessing),
+        "shapes": {row.name: row.status.value for row in target.shapes},
+        "binding": target.binding,
     }
 
 

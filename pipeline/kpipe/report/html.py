@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.codes import CODES
 from kpipe.record import CellCounts
-from kpipe.report import grouping, ledger, plots, reach_plot, summary, text
+from kpipe.report import grouping, ledger, plots, reach_plot, shape_table, summary, text
 from kpipe.report.comparison import blocks as comparison_blocks
 
 if TYPE_CHECKING:
@@ -164,6 +164,9 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "slices": ledger.histogram(record.golden.slices, 24),
         "codes": _codes(record),
         "baseline_blocks": comparison_blocks(record.baseline) if record.baseline else [],
+        "shape_rows": shape_table.rows(record),
+        "shape_targets": shape_table.targets(record),
+        "shape_note": shape_table.NOTE,
         # Drawn here, from text that matplotlib escaped.
         "plots": {name: Markup(drawing) for name, drawing in drawn.items()},  # noqa: S704 - as said
     }

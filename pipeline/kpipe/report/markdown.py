@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kpipe.findings import Severity
 from kpipe.record import CellStatus, Verdict
-from kpipe.report import ledger, summary, text
+from kpipe.report import ledger, shape_table, summary, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +31,7 @@ def render_markdown(record: RunRecord) -> str:
         _heading(record),
         _facts(record),
         _table(record),
+        _shapes(record),
         *(_findings(severity, found) for severity, found in summary.by_severity(record.findings).items()),
         _flips(record),
         _baseline(record),
@@ -102,6 +103,18 @@ def _row(row: summary.TargetRow) -> str:
     mark = "\u26a0 **waived**" if row.word == "WAIVED" else _MARKS[row.status]
     values = (name, mark, row.drift, escape(row.used), flips, row.load, row.p50, row.p90, row.size, escape(row.reason, 200))
     return "| " + " | ".join(values) + " |"
+
+
+def _shapes(record: RunRecord) -> str:
+    if not shape_table.worth_showing(record):
+        return ""
+    names = shape_table.targets(record)
+    head = f"| shape | {' | '.join(code(name, 40) for name in names)} |\n|:--|{':--|' * len(names)}"
+    lines = []
+    for row in shape_table.rows(record):
+        words = ("" if cell is None else f"**{escape(cell.word)}**" if cell.bad else escape(cell.word) for cell in row.cells)
+        lines.append(f"| {escape(row.name, 80)} | {' | '.join(words)} |")
+    return "\n".join([f"Shapes. {shape_table.NOTE}", "", head, *lines])
 
 
 def _findings(severity: Severity, findings: Iterable[Finding]) -> str:

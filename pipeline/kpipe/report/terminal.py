@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.findings import Severity
 from kpipe.record import CellStatus, Verdict
-from kpipe.report import summary, text
+from kpipe.report import shape_table, summary, text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -41,6 +41,7 @@ def render_table(record: RunRecord, *, color: bool, width: int) -> str:
     console = _console(color=color, width=max(60, width))
     _print_verdict(console, record)
     _print_targets(console, record)
+    _print_shapes(console, record)
     for severity in (Severity.ERROR, Severity.WARNING):
         _print_findings(console, severity, summary.by_severity(record.findings)[severity])
     notes = len(summary.by_severity(record.findings)[Severity.NOTE])
@@ -122,6 +123,17 @@ def _print_targets(console: Console, record: RunRecord) -> None:
             _print(console, "; ".join(remarks), indent=2, style="" if row.status is not CellStatus.PASS else "dim")
     if not rows:
         _print(console, "no target was run", style=_STATUS_STYLE[CellStatus.UNCHECKED])
+    console.print()
+
+
+def _print_shapes(console: Console, record: RunRecord) -> None:
+    """A line a shape: which targets work, which compile anew, and which don't."""
+    if not shape_table.worth_showing(record):
+        return
+    _print(console, f"shapes    {shape_table.NOTE}", style="dim")
+    for row in shape_table.rows(record):
+        bad = any(cell is not None and cell.bad for cell in row.cells)
+        _print(console, f"{text.shorten(row.name, 60)}  {row.brief}", indent=2, style=_STATUS_STYLE[CellStatus.FAIL] if bad else "")
     console.print()
 
 

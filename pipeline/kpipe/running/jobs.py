@@ -22,6 +22,7 @@ from kpipe_stages.protocol import (
     PrepareJob,
     PrepareResult,
     RunJob,
+    ShapeCase,
     Signature,
     TimingPlan,
     Trust,
@@ -108,6 +109,10 @@ class Common:
     decisions: tuple[DecisionSpec, ...]
     cache: str
     profile: Profile = DEFAULT
+    shapes: tuple[ShapeCase, ...] = ()
+    """To try on every target and on the reference."""
+    probe: bool = False
+    """Prove the binding of inputs and outputs that could be exchanged."""
 
 
 def _job(common: Common, runtime: str, prepared: PrepareResult, tensors: str) -> RunJob:
@@ -129,26 +134,38 @@ def _job(common: Common, runtime: str, prepared: PrepareResult, tensors: str) ->
         padding={
             name: BatchPadding(table.pad_batches.at, table.pad_batches.value) for name, table in common.contract.inputs.items() if table.pad_batches
         },
+        shapes=common.shapes,
+        probe_binding=common.probe,
     )
 
 
 def reference_job(common: Common, plan: TargetPlan, prepared: PrepareResult, tensors: str, *, forced: bool) -> RunJob:
     """The candidate on its own backend, and with ``training`` unset where a layer is forced into training mode."""
     job = _job(common, plan.runtime, prepared, tensors)
-    return replace(job, probe_training_unset=forced, timing=TimingPlan(calls=0, end_to_end_calls=0))
+    return replace(job, probe_training_unset=forced, exchange=common.probe, timing=TimingPlan(calls=0, end_to_end_calls=0))
 
 
 def one_thread_job(common: Common, plan: TargetPlan, prepared: PrepareResult, tensors: str) -> RunJob:
     """The reference one by one, once, on one thread; what was compiled for several is of no use to it."""
     job = _job(common, plan.runtime, prepared, tensors)
     quiet = TimingPlan(calls=0, end_to_end_calls=0)
-    return replace(job, batches=(), repeat=0, arranged=(), threads=1, cache=f"{common.cache}/one_thread", timing=quiet)
+    return replace(_plain(job), threads=1, cache=f"{common.cache}/one_thread", timing=quiet)
 
 
 def truth_job(common: Common, prepared: PrepareResult, tensors: str) -> RunJob:
     """The candidate in float64 on TensorFlow, one by one, once."""
     job = _job(common, TRUTH_RUNTIME, prepared, tensors)
-    return replace(job, batches=(), repeat=0, arranged=(), timing=TimingPlan(calls=0, end_to_end_calls=0))
+    return replace(_plain(job), timing=TimingPlan(calls=0, end_to_end_calls=0))
+
+
+def _plain(job: RunJob) -> RunJob:
+    """Every input alone, once, and nothing else."""
+    return replace(golden_only(job), batches=(), repeat=0, arranged=())
+
+
+def golden_only(job: RunJob) -> RunJob:
+    """The same on the golden inputs alone: no shapes to try, no binding to prove."""
+    return replace(job, shapes=(), probe_binding=False, exchange=False, common="", common_names=())
 
 
 def run_job(
@@ -159,8 +176,9 @@ def run_job(
     tensors: str,
     artifact: Artifact | None,
     signature: Signature | None,
+    shared: tuple[str, tuple[str, ...]] = ("", ()),
 ) -> RunJob:
-    """One target's work; ``artifact`` is None where it runs the ``.keras`` file itself."""
+    """One target's work; ``artifact`` is None where it runs the ``.keras`` file itself; ``shared`` is the reference's tensors and their names."""
     inputs = plan.inputs or common.specs
     raw = common.golden.kind == "raw" and all(spec.decode != "tensors" for spec in inputs)  # those were made elsewhere, of the raw files
     job = replace(
@@ -173,6 +191,8 @@ def run_job(
         inputs=inputs if raw else (),
         decisions=tuple(spec for spec in common.decisions if not runs_code(spec.rule)),
         timing=timing_plan(common.contract, limits, raw=raw),
+        common=shared[0],
+        common_names=shared[1],
     )
     if artifact is None:
         return job

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kpipe.running import system
+from kpipe.running.jobs import golden_only
 from kpipe.running.launch import Launcher, make_home
 from kpipe.running.workshop import Workshop
 from kpipe_stages.catalog import RUNTIMES
@@ -72,6 +73,6 @@ def _knobs(plan: TargetPlan) -> list[tuple[int, Knob]]:
 def _job(folder: RunFolder, plan: TargetPlan) -> RunJob | None:
     """What the target was told; None where that can't be read, which leaves its knobs untried."""
     try:
-        return decode(RunJob, read_json(Job, folder.stages / f"run.{plan.name}" / "job.json").params)
+        return golden_only(decode(RunJob, read_json(Job, folder.stages / f"run.{plan.name}" / "job.json").params))
     except (OSError, CodecError):
         return None

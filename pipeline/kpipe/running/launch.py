@@ -183,15 +183,33 @@ def finished(folder: Path, order: Order) -> StageEvidence | None:
     if result is None or result.status is not Status.OK:
         return None
     timing = read_answer(folder / "timing.json", job.attempt) if job else None
-    if timing is None and wants_timing(order):
-        return None  # the process that could be timed is gone
-    return StageEvidence(order.name, Ending.OK, "", 0.0, 0.0, result, timing, reused=True, timing_due=wants_timing(order))
+    shapes = read_answer(folder / "shapes.json", job.attempt) if job else None
+    if (timing is None and wants_timing(order)) or (wants_shapes(order) and (shapes is None or shapes.data.get("trying"))):
+        return None  # the process that could be timed, or go on, is gone
+    return StageEvidence(
+        order.name,
+        Ending.OK,
+        "",
+        0.0,
+        0.0,
+        result,
+        timing,
+        reused=True,
+        timing_due=wants_timing(order),
+        shapes=shapes,
+        shapes_due=wants_shapes(order),
+    )
 
 
 def wants_timing(order: Order) -> bool:
     """Whether the stage is to be timed after its answer."""
     plan = getattr(order.params, "timing", None)
     return plan is not None and bool(plan.calls or plan.end_to_end_calls) and not order.params.load_only
+
+
+def wants_shapes(order: Order) -> bool:
+    """Whether shapes are to be tried on the stage after its answer."""
+    return bool(getattr(order.params, "shapes", ())) and not order.params.load_only
 
 
 def read_answer(path: Path, attempt: str) -> Result | None:
@@ -294,6 +312,7 @@ class WorkerProcess:
                     if event == wanted:
                         return True
                 assert self._reader is not None
+                self._events.put_nowait("ended")  # for whoever waits for the next phase
                 await self._reader  # what a listener raised is raised here: with nobody reading, the worker would never be done
         except TimeoutError:
             await self._kill()
@@ -332,21 +351,38 @@ class WorkerProcess:
         assert self.evidence is not None
         if self.evidence.reused or not self.parked:
             return self.evidence
-        self.command("time")
-        self._working(active=True)
-        lost = ""
-        try:
-            if not await self._until("timed", self.order.time_limit_s):
-                lost = f"the worker ended: {self._last_words()}"
-        except TimeoutError:
-            lost = f"no answer within {self.order.time_limit_s:g} s"
-        finally:
-            self._working(active=False)
+        lost = await self._phase("time", "timed")
         timing = None if lost else read_answer(self.folder / "timing.json", self._attempt)
         if timing is None and not lost:
             lost = "its answer can't be read"
         self.evidence = replace(self.evidence, timing=timing, timing_lost=lost, end_s=self._launcher.now())
         return self.evidence
+
+    async def try_shapes(self) -> StageEvidence:
+        """Let the worker try its shapes; the evidence gets what it found, and why it didn't get to the end where it didn't."""
+        assert self.evidence is not None
+        if self.evidence.reused or not self.parked:
+            return self.evidence
+        lost = await self._phase("shapes", "shaped")
+        shapes = read_answer(self.folder / "shapes.json", self._attempt)
+        failed = read_answer(self.folder / "shapes_failed.json", self._attempt)
+        if failed is not None and not lost:
+            lost = f"{failed.failure.type}: {first_line(failed.failure.message)}" if failed.failure else first_line(failed.observations[-1].cause)
+        if shapes is None and not lost:
+            lost = "its answer can't be read"
+        self.evidence = replace(self.evidence, shapes=shapes, shapes_lost=lost, end_s=self._launcher.now())
+        return self.evidence
+
+    async def _phase(self, command: str, wanted: str) -> str:
+        """Have the worker do what comes after its answer; why it didn't, empty where it did."""
+        self.command(command)
+        self._working(active=True)
+        try:
+            return "" if await self._until(wanted, self.order.time_limit_s) else f"the worker ended: {self._last_words()}"
+        except TimeoutError:
+            return f"no answer within {self.order.time_limit_s:g} s"
+        finally:
+            self._working(active=False)
 
     def command(self, word: str) -> None:
         """Send the worker a word; one that is gone is noticed where its answer is missed."""
@@ -419,5 +455,13 @@ class WorkerProcess:
 
     def _outcome(self, ending: Ending, detail: str, result: Result | None = None) -> StageEvidence:
         return StageEvidence(
-            self.order.name, ending, detail, self._begin, self._launcher.now(), result, shared=self.shared, timing_due=wants_timing(self.order)
+            self.order.name,
+            ending,
+            detail,
+            self._begin,
+            self._launcher.now(),
+            result,
+            shared=self.shared,
+            timing_due=wants_timing(self.order),
+            shapes_due=wants_shapes(self.order),
         )

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kpipe.axes import placed_axes, shape_cases
 from kpipe.contract import Contract, TargetTable, check_names
 from kpipe.errors import KpipeError
 from kpipe.evidence import EVIDENCE_VERSION, Ending, Evidence, Installed, TargetEvidence, TargetPlan
@@ -130,6 +131,7 @@ class Validation:
     def _agree(self, signature: Signature, ready: PrepareResult | None) -> None:
         """Names of the contract and tensors of the golden set against the model's signature."""
         check_names(self.contract, signature, self.resolved.loaded.source)
+        placed_axes(self.contract, signature, self.resolved.loaded.source)
         if self.golden is None:
             return
         if ready is None or ready.bad_rows:
@@ -207,6 +209,8 @@ class Validation:
             decisions=specs,
             cache=str(self.shop.cache),
             profile=self.resolved.profile,
+            shapes=shape_cases(self.contract, signature, self.resolved.loaded.source),
+            probe=True,
         )
 
     # ------------------------------------------------------------ targets
@@ -218,7 +222,7 @@ class Validation:
             if artifact is None or signature is None:
                 return
             self.artifacts.used[plan.name] = artifact
-        folder = "prepare"
+        folder, shared = "prepare", (str(self.shop.launcher.folder / "prepare" / "tensors"), ready.names)
         if plan.inputs and common.golden.kind == "raw":
             folder = f"prepare.{plan.name}"
             own = await prepare_own(self.shop, plan, common)
@@ -226,19 +230,21 @@ class Validation:
                 return
             group.create_task(fingerprint(self.shop, plan, common, ready, own))
             ready = own
-        job = jobs.run_job(common, plan, self._limits(plan), ready, str(self.shop.launcher.folder / folder / "tensors"), artifact, signature)
+        tensors = self.shop.launcher.folder / folder / "tensors"
+        job = jobs.run_job(common, plan, self._limits(plan), ready, str(tensors), artifact, signature, shared)
         cold = self._limits(plan).peak_mib is not None or plan.python != self.reference.python
         job = replace(job, lean_import=not cold)
         order = self.shop.order(f"run.{plan.name}", f"run_{plan.runtime}", job, plan=plan, own_process=cold)
         async with self.shop.turn(order):
             evidence, process = await self.shop.perform(replace(order, time_limit_s=self.shop.left()))
+            timed = evidence.ending is Ending.OK and not evidence.reused and wants_timing(order)
+            if process is not None and evidence.ending is Ending.OK and not timed:
+                await self.shop.shape(process)
         if evidence.ending is Ending.OK:
             self.jobs_of[plan.name] = job
-        if process is None:
-            return
-        if evidence.ending is Ending.OK and not evidence.reused and wants_timing(order):
+        if process is not None and timed:
             self.parked[plan.name] = process
-        else:
+        elif process is not None:
             await process.end()
 
     async def _decide(self, inspected: InspectResult) -> None:
@@ -263,6 +269,7 @@ class Validation:
             if process := self.parked.get(plan.name):
                 process.order = replace(process.order, time_limit_s=self.shop.left())
                 self.shop.stages[f"run.{plan.name}"] = await process.measure()
+                await self.shop.shape(process)
                 await process.end()
 
     def _verify_code(self) -> None:

@@ -13,7 +13,7 @@ from kpipe.contract import Contract
 from kpipe.evidence import Ending, StageEvidence, TargetPlan
 from kpipe.running import system
 from kpipe.running.fork_server import ForkServer
-from kpipe.running.launch import ONE_THREAD, Launcher, Order, WorkerProcess, worker_environment
+from kpipe.running.launch import ONE_THREAD, Launcher, Order, WorkerProcess, wants_shapes, worker_environment
 from kpipe.store import RunFolder
 from kpipe_stages.catalog import FORK_IMPORTS, RUNTIMES
 
@@ -94,11 +94,19 @@ class Workshop:
         return self.stages[order.name]
 
     async def once(self, order: Order) -> StageEvidence:
-        """Run a stage that has nothing to time."""
+        """Run a stage that has nothing to time; shapes that it is to try are tried at once."""
         evidence, process = await self.perform(order)
         if process is not None:
+            if evidence.ending is Ending.OK and wants_shapes(order):
+                evidence = await self.shape(process)
             await process.end()
         return evidence
+
+    async def shape(self, process: WorkerProcess) -> StageEvidence:
+        """Have a worker that has answered try its shapes, in what is left of the run's time."""
+        process.order = replace(process.order, time_limit_s=self.left())
+        self.stages[process.order.name] = await process.try_shapes()
+        return self.stages[process.order.name]
 
     async def in_turn(self, order: Order) -> StageEvidence:
         """Run a stage that has nothing to time, when a slot is free."""

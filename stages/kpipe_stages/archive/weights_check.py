@@ -48,6 +48,22 @@ def is_training_state(path: str) -> bool:
     return path.split("/", 1)[0] in TRAINING_GROUPS
 
 
+def refuse_unbuilt(config: dict[str, Any], contents: Contents, collector: Collector) -> bool:
+    """KP008, once, for a Sequential that nobody called before it was saved: it knows no shapes and has no weights yet. Whether it is one."""
+    own = config.get("config")
+    if config.get("class_name") != "Sequential" or not isinstance(own, dict) or contents.arrays or "build_config" in config:
+        return False
+    layers = own.get("layers")
+    if own.get("build_input_shape") or not isinstance(layers, list) or not layers:
+        return False
+    if any(isinstance(layer, dict) and (layer.get("build_config") or layer.get("class_name") == "InputLayer") for layer in layers):
+        return False
+    name = shown(own.get("name"))
+    cause = f"Model '{name}' was saved before it was built: its {len(layers)} layers know no input shape, and the file holds no weights."
+    collector.refuse("KP008", cause, "Call the model once on data (or give it an Input) before model.save(), and save again.", place=name)
+    return True
+
+
 def check_declared_sizes(config: dict[str, Any], contents: Contents, collector: Collector) -> None:
     """KP008 for every Keras layer, wherever it stands in the config, that needs a weight larger than all weights stored together."""
     total = sum(stored.count for stored in contents.arrays.values())

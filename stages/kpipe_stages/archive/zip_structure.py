@@ -34,6 +34,8 @@ _DESCRIPTOR = 0x8
 _UTF8 = 0x800
 _SEE_64 = (0xFFFF, 0xFFFFFFFF)
 """In a 16-bit or 32-bit field: the value stands in the 64-bit record."""
+SEE_64_OF = (_SEE_64[0], _SEE_64[0], _SEE_64[1], _SEE_64[1])
+"""What says so in each of the end record's fields: members here, members, length and offset of the directory."""
 _UNICODE_PATH = 0x7075
 
 
@@ -102,12 +104,22 @@ def _find_ends(file: BinaryIO, collector: Collector) -> _Ends:
         raise collector.stop("KP002", cause, SAVE_AGAIN, end=end, bytes=size)
     if comment:
         raise collector.stop("KP002", f"The archive carries a comment of {comment} bytes; Keras writes none.", SAVE_AGAIN, comment=comment)
-    if _SEE_64[0] in {here, entries} or _SEE_64[1] in {length, offset}:
+    if _SEE_64[0] in {here, entries} or _SEE_64[1] in {length, offset} or _located(file, offset + length, end):
+        small = (here, entries, length, offset)
         here, entries, length, offset, end = _zip64_ends(file, end, collector)
+        if any(a not in {b, limit} for a, b, limit in zip(small, (here, entries, length, offset), SEE_64_OF, strict=True)):
+            cause = f"The end record says {small}, its 64-bit record {(here, entries, length, offset)}: one reader takes the one, another the other."
+            raise collector.stop("KP002", cause, SAVE_AGAIN, small=list(small), large=[here, entries, length, offset])
     if disk or directory_disk or here != entries or offset + length != end:
         cause = f"The end record places a directory of {length} bytes at {offset}; it should end at {end}, where the end record begins."
         raise collector.stop("KP002", cause, SAVE_AGAIN, offset=offset, length=length, end=end)
     return _Ends(entries, offset)
+
+
+def _located(file: BinaryIO, directory_end: int, end: int) -> bool:
+    """Whether a 64-bit record stands between the directory and its end record: from 2 GiB on Python writes one and fills in both."""
+    room = _END64.size + _LOCATOR.size
+    return end - directory_end >= room and _read_at(file, end - _LOCATOR.size, 4) == b"PK\x06\x07"
 
 
 def _zip64_ends(file: BinaryIO, end: int, collector: Collector) -> tuple[int, int, int, int, int]:

@@ -19,6 +19,7 @@ SHOWN = 6
 """Names in a message; all of them are in its evidence."""
 LEAST_SHARE = 0.25
 """Below this share of the model's numbers an artifact is taken for one without its weights. Normalization folds four numbers a channel into one at worst."""
+FLOAT32_BYTES = 4
 LEAST_PARAMETERS = 1000
 """A smaller model can fold away altogether; lost weights show in its outputs."""
 
@@ -106,7 +107,9 @@ def compare_size(kind: str, opened: Opened, parameters: int) -> list[Observation
         Observation(
             "KP208",
             f"The {FORMAT_TITLES[kind]} artifact holds {opened.parameters:,} numbers; the model has {parameters:,} parameters.",
-            "The conversion lost weights (or the file is of another model): export again, from the SavedModel.",
+            "The converter drops what one file of 2 GiB can't hold, without a word: make the model smaller (quantise it, split it), or leave the target out."
+            if parameters * FLOAT32_BYTES >= 2**31
+            else "The conversion lost weights (or the file is of another model): export again, from the SavedModel.",
             place=kind,
             evidence={"found": opened.parameters, "found_bytes": opened.parameters_bytes, "model": parameters, "least_share": LEAST_SHARE},
         )

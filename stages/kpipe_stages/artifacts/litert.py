@@ -24,10 +24,12 @@ IDENTIFIER = b"TFL3"
 class ConversionError(Exception):
     """The converter refused."""
 
-    def __init__(self, reason: str, ops: Sequence[str]) -> None:
+    def __init__(self, reason: str, ops: Sequence[str], text: str = "") -> None:
         super().__init__(reason)
         self.ops = tuple(ops)
         """TensorFlow ops that it named."""
+        self.text = text
+        """All that it said; its lines name the graph's own nodes."""
 
 
 def convert(saved_model: Path, *, select_tf: bool = False) -> bytes:
@@ -46,7 +48,7 @@ def convert(saved_model: Path, *, select_tf: bool = False) -> bytes:
     except MemoryError:
         raise  # the machine's, not the converter's
     except Exception as error:  # the converter raises its own and TensorFlow's kinds; each becomes one finding with its reason
-        raise ConversionError(*_reason(str(error))) from error
+        raise ConversionError(*_reason(str(error)), str(error)) from error
     return bytes(converted)
 
 

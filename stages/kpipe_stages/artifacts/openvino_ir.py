@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.artifacts.inventory import Opened
@@ -115,10 +116,17 @@ def _companions(path: Path) -> tuple[Path, ...]:
 def _all_nodes(model: Any) -> Iterator[Any]:
     for node in model.get_ops():
         yield node
-        for getter in ("get_function", "get_then_body", "get_else_body", "get_body"):
-            body = getattr(node, getter, None)
-            if body is not None:
-                yield from _all_nodes(body())
+        for body in _bodies(node):
+            yield from _all_nodes(body)
+
+
+def _bodies(node: Any) -> Iterator[Any]:
+    """The sub-graphs of an If or of a loop; an If's ``get_function`` wants to know which."""
+    getters = [getter for name in ("get_then_body", "get_else_body", "get_body") if (getter := getattr(node, name, None)) is not None]
+    if not getters and (getter := getattr(node, "get_function", None)) is not None:
+        getters = [getter] if node.get_type_name() != "If" else [partial(getter, 0), partial(getter, 1)]
+    for getter in getters:
+        yield getter()
 
 
 def _specs(ports: Sequence[Any], known: Collection[str]) -> tuple[TensorSpec, ...]:

@@ -82,7 +82,7 @@ def record(
         versions=written.versions,
         batch=opened.batch,
         companions=tuple(str(path) for path in opened.companions),
-        op_layers={op: tuple(places[:NAMED_LAYERS]) for op, places in traced.op_layers.items() if op in opened.ops} if traced is not None else {},
+        op_layers={op: tuple(places[:NAMED_LAYERS]) for op in opened.ops if (places := traced.places_of(op.removeprefix("Flex")))} if traced else {},
     )
     return artifact, seen
 

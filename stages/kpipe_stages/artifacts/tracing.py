@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_FROZEN_BYTES = 1_500_000_000
 """A graph is one protobuf of at most 2 GiB; above this, weights stay variables in the SavedModel's own files."""
+USUAL = frozenset({"float32", "int32", "int64", "bool", "resource", "variant", "string"})
+"""Dtypes that nearly every graph has: naming them names no layer."""
 STATE_OPS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterUpdate")
 RANDOM_OPS = (
     "RandomUniform", "RandomStandardNormal", "RandomUniformInt", "TruncatedNormal", "Multinomial", "RandomGammaV3",
@@ -76,6 +78,19 @@ class Trace:
     def places_of(self, op: str) -> list[str]:
         """Layers that an op type comes from, once each."""
         return self.op_layers.get(op, [])
+
+    def layers_with(self, words: set[str]) -> list[str]:
+        """Layers of nodes of an unusual dtype that one of ``words`` names (``float8_e4m3fn``, or MLIR's ``f8E4M3FN``), once each."""
+        import tensorflow as tf
+
+        wanted = {word.lower().replace("float", "f").replace("_", "") for word in words}
+        found: dict[str, None] = {}
+        for operation in self.function.graph.get_operations():
+            kinds = {tf.as_dtype(tensor.dtype).base_dtype.name for tensor in operation.outputs}
+            short = {kind.replace("float", "f").replace("_", "") for kind in kinds if kind not in USUAL}
+            if short & wanted and (place := self.layer_of(operation.name)):
+                found[place] = None
+        return list(found)
 
     def layer_of(self, path: str) -> str:
         """`layer_of` this model's layers."""
@@ -145,6 +160,41 @@ def observe_state(traced: Trace) -> list[Observation]:
             evidence={"ops": found, "layers": places},
         )
     ]
+
+
+def as_given(traced: Trace) -> tuple[Signature, list[Observation]]:
+    """The signature with its outputs as the trace gives them, and KP235 where the model declares something else.
+
+    A layer's ``compute_output_shape`` can be wrong; what counts is what it computes, which is what every runtime is held to.
+    """
+    import tensorflow as tf
+
+    outputs, seen = [], []
+    for spec, tensor in zip(traced.signature.outputs, traced.function.outputs, strict=True):
+        dtype = tf.as_dtype(tensor.dtype).name
+        found = tuple(tensor.shape) if tensor.shape.rank is not None else spec.shape
+        wrong = spec.shape is not None and found is not None and _contradicts(spec.shape, found)
+        given = replace(spec, dtype=dtype, shape=found if wrong else spec.shape)
+        outputs.append(given)
+        if given != spec:
+            seen.append(
+                Observation(
+                    "KP235",
+                    f"Output '{spec.name}' is declared as {spec.dtype} {_shown(spec.shape)}; the model gives {given.dtype} {_shown(given.shape)}.",
+                    "Mend compute_output_shape or compute_output_spec of the layer that makes it; if it is Keras' own, don't rely on what it declares.",
+                    place=spec.name,
+                    evidence={"declared": [spec.dtype, list(spec.shape or ())], "given": [given.dtype, list(given.shape or ())]},
+                )
+            )
+    return replace(traced.signature, outputs=tuple(outputs)), seen
+
+
+def _contradicts(declared: tuple[int | None, ...], found: tuple[int | None, ...]) -> bool:
+    return len(declared) != len(found) or any(a is not None and b is not None and a != b for a, b in zip(declared, found, strict=True))
+
+
+def _shown(shape: tuple[int | None, ...] | None) -> str:
+    return "of unknown rank" if shape is None else "(" + ", ".join("None" if n is None else str(n) for n in shape) + ")"
 
 
 def _with_batch(shape: tuple[int | None, ...] | None, batch: int | None) -> list[int | None] | None:
