@@ -35,6 +35,10 @@ path = "golden_inputs"
 manifest_sha256 = "{DIGEST}"
 batches = [2, 5]
 
+[calibration]
+path = "calibration.npz"
+sha256 = "{DIGEST}"
+
 [inputs.image]
 decode = "serving:image"
 files = ["serving.py"]
@@ -73,6 +77,7 @@ total_s = 600.5
 [targets.phone]
 runtime = "litert"
 artifact = "release/model.tflite"
+quantize = "int8"
 precision = "default"
 version = ">=2.0,<3"
 python = "venv/bin/python"
@@ -108,6 +113,7 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
         (contract, {"decisions"}),
         (contract.model, set()),
         (contract.golden, set()),
+        (contract.calibration or Contract(), set()),
         (contract.inputs["image"], set()),
         (contract.decision or Contract(), keys(DecisionTable) - {"rule", *OPTIONAL["top_k"]}),
         (contract.agreement, set()),

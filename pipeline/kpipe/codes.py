@@ -315,6 +315,35 @@ _ROWS = (
         "The inference graph draws random numbers or changes its own state, so the same input need not give the same answer.",
         "Build the layer without training=True and without stateful=True for the model that ships.",
     ),
+    # KP22x: precision variants
+    Code(
+        "KP220",
+        E,
+        "Precision variant not made",
+        "The float artifact could not be made in the precision that the target asks for.",
+        "Replace the layer that the message names, or choose another variant.",
+    ),
+    Code(
+        "KP221",
+        E,
+        "Precision variant no smaller",
+        "A file that stands for a precision variant holds as many bytes of constants as the float model: nothing in it has another precision.",
+        "Take the target out, or hand in the file that was meant.",
+    ),
+    Code(
+        "KP222",
+        E,
+        "Calibrated on golden inputs",
+        "The calibration set holds golden inputs: the variant would mark its own homework.",
+        "Take calibration inputs from the training data.",
+    ),
+    Code(
+        "KP223",
+        E,
+        "Calibration set can't be used",
+        "A calibration input is missing, altered, does not decode or does not fit the model.",
+        "Correct the set as the message says; it goes through the contract's own preprocessing.",
+    ),
     Code(
         "KP301",
         E,
@@ -468,6 +497,13 @@ _ROWS = (
         "Mend the function; call it by itself on the outputs of that input.",
     ),
     Code(
+        "KP430",
+        W,
+        "No decision covers a variant's output",
+        "Integer precisions promise no numbers: an output that no decision rule covers is unchecked there.",
+        'Give a decision rule for that output; rule = "tolerance" for one that is a number.',
+    ),
+    Code(
         "KP501",
         E,
         "Load time over the limit",
@@ -608,6 +644,24 @@ _ROWS = (
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}
 
 UNCHECKED_CODES = frozenset(
-    {"KP301", "KP302", "KP304", "KP305", "KP306", "KP310", "KP312", "KP314", "KP315", "KP417", "KP419", "KP505", "KP604", "KP609", "KP610", "KP611"}
+    {
+        "KP301",
+        "KP302",
+        "KP304",
+        "KP305",
+        "KP306",
+        "KP310",
+        "KP312",
+        "KP314",
+        "KP315",
+        "KP417",
+        "KP419",
+        "KP430",
+        "KP505",
+        "KP604",
+        "KP609",
+        "KP610",
+        "KP611",
+    }
 )
 """What the machine does, not the artifact: it leaves cells unchecked (INCOMPLETE) and fails nothing by itself."""

@@ -275,6 +275,8 @@ class PrepareJob:
     inputs: tuple[InputSpec, ...]
     max_pixels: int = 64_000_000
     max_bytes: int = 512 * 2**20
+    what: str = "golden input"
+    """What an item is called in messages."""
 
 
 @dataclass(frozen=True)
@@ -417,6 +419,10 @@ class Artifact:
     """Files that belong to ``path`` and are in ``sha256`` and ``size`` too: the IR's ``.bin``, ONNX external data. Absolute."""
     op_layers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Op name to the first few layers that it comes from, as far as kpipe's own trace tells."""
+    variant: str = ""
+    """The precision variant that was made of the float artifact; empty for that one itself."""
+    source: str = ""
+    """LiteRT: the SavedModel that it was converted from, where that isn't the one of the run (a trace at batch 1)."""
 
 
 @dataclass(frozen=True)
@@ -447,6 +453,32 @@ class ExportOpenvinoJob:
 
 
 @dataclass(frozen=True)
+class QuantizeJob:
+    """Make a precision variant of a float artifact."""
+
+    variant: str
+    """A name of `kpipe_stages.catalog.VARIANTS` for the source's format."""
+    source: Artifact
+    """The float artifact; for Keras' own variants the candidate, as format ``keras``."""
+    saved_model: Artifact | None
+    """LiteRT is converted from it; None for other formats."""
+    signature: Signature
+    """The model's own."""
+    out: str
+    """Folder for the artifacts."""
+    trust: Trust
+    tensors: str = ""
+    """A prepare stage's ``tensors`` folder with the calibration set; empty where none is needed."""
+    names: tuple[str, ...] = ()
+    """Model input names in the order of that folder."""
+    rows: int = 0
+    parameters: int = 0
+    """Numbers in the model, to compare the artifact's size with; 0 for unknown."""
+    repairs: bool = True
+    """Ops that the variant has no integer form of may stay in float32."""
+
+
+@dataclass(frozen=True)
 class OpenArtifactJob:
     """Open a file that was handed in (``artifact = "path"``): inventory and signature, nothing exported."""
 
@@ -459,7 +491,7 @@ class OpenArtifactJob:
 
 @dataclass(frozen=True)
 class ArtifactResult:
-    """The answer to `ExportOpenvinoJob` and `OpenArtifactJob`."""
+    """The answer to `ExportOpenvinoJob`, `QuantizeJob` and `OpenArtifactJob`."""
 
     artifact: Artifact
     seconds: dict[str, float]
@@ -691,6 +723,8 @@ class TrainJob:
     seed: int
     backend: str
     epochs: int | None = None
+    calibration: int = 0
+    """Training inputs to leave beside the model, for precision variants to be calibrated on; 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -713,3 +747,6 @@ class TrainResult:
     steps_s: float
     save_s: float
     total_s: float
+    calibration: str = ""
+    """The ``.npz`` of training inputs beside the model; empty where none was asked for."""
+    calibration_sha256: str = ""

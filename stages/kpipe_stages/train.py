@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kpipe_stages.codec import decode, write_json
 from kpipe_stages.digest import digest
 from kpipe_stages.protocol import Epoch, Job, Observation, StageError, TrainJob, TrainResult
@@ -54,6 +56,7 @@ def run(job: Job, worker: Worker) -> TrainResult:
     clock = _Clock()
     _, fit_s = worker.timed("fit", lambda: _fit(recipe, model, data, params.epochs or recipe.epochs, clock, worker))
     _, save_s = worker.timed("save", lambda: _save(model, Path(params.out), recipe))
+    calibration = _calibration(recipe, model, data[0][0], params)
     result = TrainResult(
         model_sha256=digest(params.out),
         seed=params.seed,
@@ -62,6 +65,8 @@ def run(job: Job, worker: Worker) -> TrainResult:
         steps_s=fit_s - clock.compile_s,
         save_s=save_s,
         total_s=time.perf_counter() - start,
+        calibration=str(calibration) if calibration else "",
+        calibration_sha256=digest(calibration) if calibration else "",
     )
     write_json(f"{params.out}.train.json", result)
     return result
@@ -128,6 +133,30 @@ def _watcher(clock: _Clock, epochs: int, worker: Worker) -> Any:
             clock.epochs.append(Epoch(epoch + 1, metrics, time.perf_counter() - clock.epoch_started))
 
     return Watcher()
+
+
+def _calibration(recipe: Recipe, model: Any, x: Any, params: TrainJob) -> Path | None:
+    """Training inputs, spread over the set, as ``<model>.calibration.npz``: arrays by the model's input names. None where none were asked for."""
+    if not params.calibration:
+        return None
+    from kpipe_stages.keras_calling import model_signature
+
+    names = [spec.name for spec in model_signature(model).inputs]
+    parts = dict(x) if isinstance(x, dict) else dict(zip(names, x, strict=False)) if isinstance(x, list | tuple) else {names[0]: x}
+    if sorted(parts) != sorted(names) or not all(hasattr(part, "shape") and len(part) for part in parts.values()):
+        told = f"load_data() gives training inputs for {sorted(parts)}; the model's are {sorted(names)}"
+        raise _wrong(recipe, told, "For --calibration, return arrays: one, or a dict by the model's input names.")
+    arrays = {name: np.asarray(part) for name, part in parts.items()}
+    total = min(len(array) for array in arrays.values())
+    chosen = np.unique(np.linspace(0, total - 1, min(params.calibration, total)).round().astype(int))
+    path = Path(params.out).with_suffix(".calibration.npz")
+    scratch = path.with_name(f".{path.stem}.{os.getpid()}.npz")
+    try:
+        np.savez_compressed(scratch, **{name: array[chosen] for name, array in arrays.items()})
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return path
 
 
 def _save(model: Any, out: Path, recipe: Recipe) -> None:

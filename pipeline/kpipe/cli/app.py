@@ -147,11 +147,14 @@ def train(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")] = 0,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Epochs; else the recipe's.")] = None,
     backend: Annotated[str, typer.Option("--backend", help="Keras backend.")] = "jax",
+    calibration: Annotated[
+        int, typer.Option("--calibration", min=0, help="Leave so many training inputs beside the model, for precision variants to be calibrated on.")
+    ] = 0,
 ) -> int:
     """Train a recipe in a process of its own and save the .keras file with its record beside it."""
     from kpipe.cli.train import run_train
 
-    return run_train(recipe, out, seed=seed, epochs=epochs, backend=backend)
+    return run_train(recipe, out, seed=seed, epochs=epochs, backend=backend, calibration=calibration)
 
 
 @app.command()

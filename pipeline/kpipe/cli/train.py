@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 TRAINING_LIMIT_S = 24 * 3600.0
 
 
-def run_train(recipe: Path, out: Path, *, seed: int, epochs: int | None, backend: str) -> int:
+def run_train(recipe: Path, out: Path, *, seed: int, epochs: int | None, backend: str, calibration: int = 0) -> int:
     """Train and print a line an epoch."""
     from kpipe.evidence import Ending
     from kpipe.judging.stages import stage_findings
@@ -27,7 +27,7 @@ def run_train(recipe: Path, out: Path, *, seed: int, epochs: int | None, backend
         raise UsageError(f"--out {out} must end in .keras.")
     progress = Progress()
     try:
-        job = TrainJob(str(recipe.resolve()), str(out.resolve()), seed, backend, epochs)
+        job = TrainJob(str(recipe.resolve()), str(out.resolve()), seed, backend, epochs, calibration)
         stage = run_stage("train", job, backend=backend, time_limit_s=TRAINING_LIMIT_S, on_event=progress)
     finally:
         progress.close()
@@ -41,4 +41,6 @@ def run_train(recipe: Path, out: Path, *, seed: int, epochs: int | None, backend
     print(
         f"{out}: sha256 {result.model_sha256}; compile {result.compile_s:.1f} s, steps {result.steps_s:.1f} s, saving {result.save_s:.1f} s, all {result.total_s:.1f} s"
     )
+    if result.calibration:
+        print(f"{out.with_suffix('.calibration.npz')}: sha256 {result.calibration_sha256}; training inputs, for [calibration] of the contract")
     return Exit.PASS

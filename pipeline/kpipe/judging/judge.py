@@ -25,6 +25,7 @@ from kpipe.judging.steadiness import ONE_THREAD_STAGE, judge_threads, with_own_d
 from kpipe.judging.target import Judged, Scene, judge_target
 from kpipe.judging.tolerance import derived_tolerance, precision_class, tolerance_for
 from kpipe.judging.truth import TRUTH_STAGE, judge_truth
+from kpipe.judging.variants import making_findings, variant_table
 from kpipe.judging.verdict import failing, reach
 from kpipe.profiles import owed_profile
 from kpipe.record import (
@@ -111,6 +112,8 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence) -> RunRecord:
         stages=tuple(_stage_record(stage, evidence) for stage in evidence.stages),
         environment=evidence.environment,
         decisions=decisions,
+        variants=variant_table(judged, evidence, reference),
+        calibration=evidence.calibration,
         profile=owed_profile(contract, evidence).name,
     )
 
@@ -159,6 +162,7 @@ def _before(evidence: Evidence, stages: Mapping[str, StageEvidence]) -> list[Fin
         findings += stage_findings(stages[DECIDE_STAGE], failed_as="KP419")
     if "export_openvino" in stages:
         findings += _openvino_findings(evidence, stages["export_openvino"])
+    findings += making_findings(evidence, stages)
     return findings
 
 
