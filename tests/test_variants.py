@@ -19,10 +19,10 @@ from kpipe.report.terminal import render_table
 from kpipe.running.calibration import check_calibration
 from kpipe.running.plan import plan_targets
 from kpipe_stages.catalog import FORMATS, RUNTIMES, VARIANTS
-from kpipe_stages.protocol import Observation, PrepareResult, Signature, Status, TensorSpec
+from kpipe_stages.protocol import ExportResult, Observation, PrepareResult, Signature, Status, TensorSpec
 from kpipe_stages.rows import write_rows
 
-from .sample_run import CONTRACT, HERE, SCORES, Bench, answers, codes, found, inspected, result, row, stage
+from .sample_run import CONTRACT, HERE, SCORES, SIGNATURE, Bench, answers, artifact, codes, found, inspected, result, row, stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -282,6 +282,19 @@ def test_a_lost_worker_leaves_its_variant_unchecked(tmp_path: Path, ending: Endi
     bench.targets["litert_q"] = None
     record = bench.judge()
     assert (record.verdict, code in codes(record, "litert_q")) == ("INCOMPLETE", True)
+
+
+@pytest.mark.parametrize(("ops", "said"), [({"WHILE": 1}, True), ({"CONV_2D": 1}, False)])
+def test_a_crash_on_a_loop_has_its_way_out(tmp_path: Path, ops: dict[str, int], said: bool) -> None:
+    bench = variant(tmp_path, "int8")
+    exported = result("export", ExportResult(SIGNATURE, (artifact("litert", ops=ops),), {"trace": 1.0}))
+    bench.replaced = {
+        "quantize.litert.int8": stage("quantize.litert.int8", None, Ending.CRASHED),
+        "export": stage("export", exported),
+        "run.litert_q": None,
+    }
+    bench.targets["litert_q"] = None
+    assert ("unroll=True" in found(bench.judge(), "KP304").remedy) is said
 
 
 def test_a_calibration_input_that_does_not_decode_is_not_called_a_golden_one(tmp_path: Path) -> None:

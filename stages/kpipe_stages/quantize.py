@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,8 @@ def _opened(params: QuantizeJob, worker: Worker, path: Path, made: Made, distrib
         repairs.append(f"In the {title} artifact {with_layers(made.kept, params.source.op_layers)} stays in float32, because it has no such form.")
     for repair in repairs:
         worker.observations.append(repaired(params.source.format, repair))
-    versions = {name: version for name in distributions if (version := distribution_version(name))}
+    used = [name for name in distributions if name in sys.modules]
+    versions = {name: version for name in used if (version := distribution_version(name))}
     if params.source.format == "keras":
         return _keras_file(params, path, versions)
     written = Written(params.source.format, path, params.source.binding, versions, tuple(repairs))
@@ -133,7 +135,7 @@ def _not_made(params: QuantizeJob, error: NotMadeError) -> Observation:
 def _no_smaller(params: QuantizeJob, artifact: Artifact) -> Observation:
     return Observation(
         "KP221",
-        f"The {_title(params)} variant holds {artifact.parameters_bytes:,} bytes of constants, the float artifact {params.source.parameters_bytes:,}: nothing was made smaller.",
+        f"The {_title(params)} variant holds {artifact.parameters_bytes:,} bytes of constants, the float artifact {params.source.parameters_bytes:,}: next to nothing was made smaller.",
         "Take the target out: it would ship the float model under another name. Or choose a variant that covers the model's layers.",
         place=params.variant,
         evidence={"bytes": artifact.parameters_bytes, "float_bytes": params.source.parameters_bytes, "variant": params.variant},

@@ -352,7 +352,7 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
     record = TargetRecord(
         name=plan.name,
         runtime=plan.runtime,
-        title=RUNTIMES[plan.runtime].title,
+        title=RUNTIMES[plan.runtime].title + (f", {plan.quantize}" if plan.quantize else ""),
         required=plan.required,
         status=status,
         reason=_reason(bench, status),

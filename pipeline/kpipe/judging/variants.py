@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kpipe.codes import UNCHECKED_CODES
@@ -15,7 +16,7 @@ from kpipe.record import VariantCosts, VariantRecord
 from kpipe_stages.catalog import RUNTIMES, VARIANTS, Variant
 from kpipe_stages.codec import decode
 from kpipe_stages.decisions import DecisionError, NoDecisionError, same
-from kpipe_stages.protocol import InspectResult
+from kpipe_stages.protocol import ExportResult, InspectResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,8 +45,20 @@ def making_findings(evidence: Evidence, stages: Mapping[str, StageEvidence]) -> 
         if variant.calibrates and (stage := stages.get(CALIBRATE_STAGE)) is not None:
             found += [_about_calibration(f) for f in stage_findings(stage, target=plan.name, required=plan.required)]
         if (stage := stages.get(f"quantize.{RUNTIMES[plan.runtime].artifact}.{variant.name}")) is not None:
-            found += stage_findings(stage, target=plan.name, required=plan.required, failed_as="KP220")
+            found += [_with_way_out(f, stage, stages) for f in stage_findings(stage, target=plan.name, required=plan.required, failed_as="KP220")]
     return found
+
+
+def _with_way_out(one: Finding, stage: StageEvidence, stages: Mapping[str, StageEvidence]) -> Finding:
+    """LiteRT's calibration crashes on a file that holds a loop (measured, TensorFlow 2.21): what kills the worker is then known."""
+    export = stages.get("export")
+    if one.code != "KP304" or not stage.name.startswith("quantize.litert.") or export is None or export.result is None or not export.result.data:
+        return one
+    ops = {op for artifact in decode(ExportResult, export.result.data).artifacts if artifact.format == "litert" for op in artifact.ops}
+    if "WHILE" not in ops:
+        return one
+    remedy = "The file holds a loop (WHILE), on which LiteRT's calibration crashes: build recurrent layers with unroll=True, or choose dynamic_int8 or float16."
+    return replace(one, remedy=remedy)
 
 
 def _about_calibration(one: Finding) -> Finding:

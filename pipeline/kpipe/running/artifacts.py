@@ -26,7 +26,7 @@ from kpipe_stages.protocol import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
     from kpipe.evidence import TargetPlan
     from kpipe_stages.protocol import PrepareResult
@@ -114,22 +114,23 @@ class Artifacts:
             if not future.done():
                 future.set_result(None)
 
-    async def quantize(self, plan: TargetPlan, calibration: Awaitable[PrepareResult | None], tensors: Path) -> Artifact | None:
-        """Make a target's precision variant as soon as its float artifact is there; None where there will be none, which findings say.
+    async def quantize(self, plans: Sequence[TargetPlan], calibration: Awaitable[PrepareResult | None], tensors: Path) -> Artifact | None:
+        """Make a precision variant as soon as its float artifact is there; None where there will be none, which findings say.
 
         Args:
-            plan: the first target that runs the variant.
+            plans: the targets that run the variant.
             calibration: the prepared calibration set, None where it can't be used.
             tensors: where its tensors lie.
         """
-        kind, variant = RUNTIMES[plan.runtime].artifact, plan.quantize
+        kind, variant = RUNTIMES[plans[0].runtime].artifact, plans[0].quantize
         signature = await self.signature()
         source = await self.futures[kind] if kind != "keras" else self._candidate(signature) if signature else None
         if source is None or signature is None:
             return None
         saved_model = await self.futures["saved_model"] if kind == "litert" else None
         if kind == "litert" and saved_model is None:
-            self.problem(plan.name, Observation("KP220", f"There is no SavedModel to make '{plan.name}' from.", "", plan.name))
+            for plan in plans:
+                self.problem(plan.name, Observation("KP220", f"There is no SavedModel to make '{plan.name}' from.", "", plan.name))
             return None
         ready = await calibration if VARIANTS[kind][variant].calibrates else None
         if VARIANTS[kind][variant].calibrates and ready is None:

@@ -46,7 +46,7 @@ def check_calibration(
         return [
             _unfit(f"Input '{bad[0]}' holds NaN or infinities in the calibration set: ranges are taken from it.", "Take those inputs out.", bad[0])
         ]
-    pairs = _same_files(calibration, golden) | _same_tensors(_rows_of(ready, tensors), _rows_of(prepared, theirs), calibration, golden)
+    pairs = _same_tensors(_rows_of(ready, tensors), _rows_of(prepared, theirs), calibration, golden) | _same_files(calibration, golden)
     return [_golden(pairs, len(calibration.inputs))] if pairs else []
 
 

@@ -173,11 +173,12 @@ class Validation:
         wanted = jobs.variants_of(runnable)
         needing = [plan for plan in wanted if VARIANTS[RUNTIMES[plan.runtime].artifact][plan.quantize].calibrates]
         calibration = group.create_task(self._calibrate(needing, signature, ready))
+        users: dict[tuple[str, str], list[TargetPlan]] = {}
         for plan in wanted:
-            key = (RUNTIMES[plan.runtime].artifact, plan.quantize)
-            if key not in self.artifacts.variants:
-                made = self.artifacts.quantize(plan, calibration, self.shop.launcher.folder / CALIBRATE_STAGE / "tensors")
-                self.artifacts.variants[key] = group.create_task(made)
+            users.setdefault((RUNTIMES[plan.runtime].artifact, plan.quantize), []).append(plan)
+        for key, plans in users.items():
+            made = self.artifacts.quantize(plans, calibration, self.shop.launcher.folder / CALIBRATE_STAGE / "tensors")
+            self.artifacts.variants[key] = group.create_task(made)
 
     async def _calibrate(self, needing: list[TargetPlan], signature: Signature, ready: PrepareResult) -> PrepareResult | None:
         """Prepare the calibration set and hold it against the golden one; None where it can't be used, which the targets' findings say."""

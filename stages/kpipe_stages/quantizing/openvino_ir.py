@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kpipe_stages.protocol import QuantizeJob
     from kpipe_stages.quantizing.samples import Array, Samples
 
-DISTRIBUTIONS = ("openvino", "numpy")
+DISTRIBUTIONS = ("openvino", "nncf", "numpy")
 FILE = "model.xml"
 
 
