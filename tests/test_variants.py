@@ -14,6 +14,8 @@ from kpipe.contract import parse_contract, runtime_of
 from kpipe.errors import ContractError
 from kpipe.evidence import Ending
 from kpipe.golden import GoldenInput, GoldenSet
+from kpipe.report import summary
+from kpipe.report.plots import drift_plot
 from kpipe.report.savings import saving_rows, without_ratio
 from kpipe.report.terminal import render_table
 from kpipe.running.calibration import check_calibration
@@ -195,6 +197,11 @@ def test_without_a_decision_rule_nothing_of_an_integer_variant_has_passed(tmp_pa
     assert (cells.passed, cells.failed, cells.unchecked) == (0, 0, 3 * len(SCORES))
     assert (record.verdict, row(record).status, row(record, "litert_q").status) == ("INCOMPLETE", "pass", "unchecked")
     assert "no decision rule covers it in alone, batch_3, batch_8" in found(record, "KP430").cause
+    drifts = row(record, "litert_q").drift
+    assert {(d.cells.passed, d.cells.unchecked) for d in drifts} == {(0, len(SCORES))}  # nor does any report show one that passed
+    assert not any(summary.drift_passes(d) for d in drifts)
+    assert "judged by decisions" in drift_plot(record)
+    assert "of the tolerance" in drift_plot(record)
 
 
 def test_a_declared_drift_does_not_stand_in_for_a_decision_rule(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from kpipe.diagnosis.subject import open_subject
 from kpipe.errors import GoldenError, UsageError
 from kpipe.report.savings import saving_rows
 from kpipe_stages.catalog import RUNTIMES, VARIANTS
+from kpipe_stages.codec import decode, read_json
 from kpipe_stages.digest import digest
+from kpipe_stages.protocol import Job, QuantizeJob, RunJob, TimingPlan
 from kpipe_stages.rows import Rows
 
 from .sample_gate import GOLDEN, LAYERS, MODEL, QUIET, ROOT, artifact, codes, digits_contract, findings, manifest, states
-from .sample_worker import python
+from .sample_worker import Told, python, tell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,6 +157,65 @@ def test_a_stricter_contract_judges_the_same_variants_again(every: kpipe.Run, tm
 def test_diagnose_refuses_a_variant_and_says_which_target_to_take(every: kpipe.Run) -> None:
     with pytest.raises(UsageError, match="runs the precision variant int8"):
         open_subject(every.folder, "litert_int8")
+
+
+# ------------------------------------------------------------ workers that lack something
+
+
+def quantize_again(every: kpipe.Run, stage: str, kind: str, folder: Path, shadow: str, **changes: Any) -> Told:
+    """The worker that made a variant again, with a library of this name that can't be imported."""
+    (folder / "shadow").mkdir()
+    (folder / "shadow" / f"{shadow}.py").write_text(f"raise ImportError('there is no {shadow}', name='{shadow}')\n")
+    order = decode(QuantizeJob, read_json(Job, every.folder / "stages" / stage / "job.json").params)
+    return tell(
+        f"quantize_{kind}", replace(order, out=str(folder / "out"), **changes), folder / "run", folder / "home", first_on_path=str(folder / "shadow")
+    )
+
+
+def test_without_nncf_the_extra_is_named_and_float16_is_made_all_the_same(every: kpipe.Run, tmp_path: Path) -> None:
+    told = quantize_again(every, "quantize.openvino_ir.int8", "openvino_ir", tmp_path, "nncf")
+    assert told.code == "KP301"
+    assert "pip install 'keras-kpipe[nncf]'" in told.result.observations[-1].remedy
+    (tmp_path / "other").mkdir()
+    told = quantize_again(every, "quantize.openvino_ir.float16", "openvino_ir", tmp_path / "other", "nncf")
+    assert told.result.status == "ok", told.result.observations
+
+
+def test_a_float_artifact_that_changed_is_not_quantised(every: kpipe.Run, tmp_path: Path) -> None:
+    order = decode(QuantizeJob, read_json(Job, every.folder / "stages" / "quantize.onnx.int8" / "job.json").params)
+    told = quantize_again(every, "quantize.onnx.int8", "onnx", tmp_path, "nothing", source=replace(order.source, sha256="0" * 64))
+    assert told.code == "KP211"
+
+
+# ------------------------------------------------------------ the compiled-model API
+
+
+def compiled(every: kpipe.Run, folder: Path, **changes: Any) -> Told:
+    """The worker of the target 'litert_compiled' again, told something else."""
+    job = read_json(Job, every.folder / "stages" / "run.litert_compiled" / "job.json")
+    order = replace(decode(RunJob, job.params), items=(), inputs=(), decisions=(), timing=TimingPlan(0, 0), **changes)
+    return tell("run_litert_compiled", order, folder / "run", folder / "home")
+
+
+def test_the_compiled_model_api_is_never_fed_another_size_than_declared(every: kpipe.Run, tmp_path: Path) -> None:
+    """Its output buffers keep the declared size: a bigger batch would be written past them."""
+    told = compiled(every, tmp_path, fixed_batch=None, batches=(2,))
+    assert told.run.modes == ("alone",)
+    assert "takes [1, 16, 16, 1] only" in told.run.failed["batch_2"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("kernel_mode", "fast"), ("num_threads", 0), ("xnnpack", True)])
+def test_the_compiled_model_api_refuses_settings_that_it_does_not_have(every: kpipe.Run, tmp_path: Path, name: str, value: object) -> None:
+    refused = compiled(every, tmp_path, load_only=True, settings={name: value})
+    assert refused.code == "KP303"
+    assert f"'{name}'" in refused.result.observations[-1].cause
+
+
+def test_the_compiled_model_api_runs_on_its_builtin_kernels_too(every: kpipe.Run, tmp_path: Path) -> None:
+    told = compiled(every, tmp_path, settings={"kernel_mode": "builtin", "num_threads": 1})
+    assert told.run.facts["effective_settings"] == {"kernel_mode": "builtin", "num_threads": 1}
+    known = Rows(every.folder / "stages" / "reference" / "outputs" / "alone" / "0")
+    np.testing.assert_allclose(np.stack(list(told.rows("alone", "digit"))), np.stack(list(known)), rtol=1e-4, atol=1e-5)
 
 
 # ------------------------------------------------------------ calibration sets

@@ -76,6 +76,7 @@ class CompiledSession:
         self.takes = {name: str(inputs[artifact]["dtype"]) for name, artifact in self._binding.inputs.items()}
         self.narrows: Mapping[str, str] = {}
         self.computes_as: Mapping[str, str] = {}
+        _refuse_dtypes({**self.takes, **{name: str(outputs[artifact]["dtype"]) for name, artifact in self._binding.outputs.items()}})
         self._shapes = {name: tuple(inputs[artifact]["shape"]) for name, artifact in self._binding.inputs.items()}
         self._gives = {artifact: (tuple(outputs[artifact]["shape"]), str(outputs[artifact]["dtype"])) for artifact in self._binding.outputs.values()}
         self._in = {artifact: model.create_input_buffer_by_name(self._key, artifact) for artifact in self._binding.inputs.values()}
@@ -85,15 +86,13 @@ class CompiledSession:
         """Write the buffers, run, copy out.
 
         Raises:
-            StageError: KP311, an input hasn't the size that the file declares.
+            ValueError: an input hasn't the size that the file declares.
         """
         for name, array in feeds.items():
             if array.shape != self._shapes[name]:
-                raise fault(
-                    "KP311",
-                    f"Input '{name}' has shape {list(array.shape)}; {NAME} takes {list(self._shapes[name])} only: it has no buffers for another size.",
-                    "Export with the sizes that are served, or use the runtime litert.",
-                    place=name,
+                took, takes = list(array.shape), list(self._shapes[name])
+                raise ValueError(
+                    f"input '{name}' has shape {took}; {NAME} takes {takes} only: it has no buffers for another size, as the runtime litert has"
                 )
             self._in[self._binding.inputs[name]].write(array)
         self._model.run_by_name(self._key, self._in, self._out)
@@ -115,6 +114,22 @@ class CompiledSession:
             "tensorflow_loaded": False,
         }
         return Description(f"{', '.join(floats)} (declared)", ("CPU",), facts)
+
+
+def _refuse_dtypes(dtypes: Mapping[str, str]) -> None:
+    """Its buffers hold fewer dtypes than a file may have: int64 isn't among them."""
+    from ai_edge_litert.tensor_buffer import TensorBuffer
+
+    for name, dtype in dtypes.items():
+        try:
+            TensorBuffer._normalize_dtype(dtype)  # noqa: SLF001 - no public list of what buffers hold
+        except (TypeError, ValueError) as error:
+            raise fault(
+                "KP303",
+                f"{NAME} has no buffers of {dtype}, which '{name}' is.",
+                "Use the runtime litert, or give that tensor another dtype in the model.",
+                place=name,
+            ) from error
 
 
 def _signature(model: Any) -> str:

@@ -212,13 +212,15 @@ def _against_alone(question: Question, mode: str, output: str) -> list[RowDrift]
 
 def _record(question: Question, cells: Cells, mode: str, output: str, drifts: Sequence[RowDrift]) -> None:
     bad = [d for d in drifts if d.problem]
+    good = len(drifts) - len(bad)
+    unchecked = good if question.by_decisions and (mode.removesuffix(OWN), output) in cells.undecided else 0
     worst = max(drifts, key=lambda d: (d.factor, 0.0 if math.isnan(d.max_abs) else d.max_abs))
     tolerance = question.tolerances[output]
     cells.drift.append(
         Drift(
             output=output,
             mode=mode,
-            cells=CellCounts(len(drifts) - len(bad), len(bad), 0),
+            cells=CellCounts(good - unchecked, len(bad), unchecked),
             tolerance=tolerance,
             max_abs=_worst(d.max_abs for d in drifts),
             max_rel=_worst(d.max_rel for d in drifts),
