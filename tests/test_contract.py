@@ -41,6 +41,10 @@ batches = [2, 5]
 [inputs.words]
 decode = "text"
 
+[calibration]
+path = "calibration.npz"
+sha256 = "{DIGEST}"
+
 [inputs.image]
 decode = "serving:image"
 read = {{}}
@@ -88,6 +92,7 @@ time = {{ min = 1, typical = 128, max = 4096, inputs = {{ image = 1 }} }}
 [targets.phone]
 runtime = "litert"
 artifact = "release/model.tflite"
+quantize = "int8"
 precision = "default"
 version = ">=2.0,<3"
 python = "venv/bin/python"
@@ -123,6 +128,7 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
         (contract, {"decisions"}),
         (contract.model, set()),
         (contract.golden, set()),
+        (contract.calibration or Contract(), set()),
         (contract.inputs["image"], set()),
         (contract.decision or Contract(), keys(DecisionTable) - {"rule", *OPTIONAL["top_k"]}),
         (contract.agreement, set()),

@@ -131,7 +131,7 @@ class Product:
                 companions=artifact.companions,
                 signature=self.signature,
                 binding=artifact.binding,
-                fixed_batch=artifact.batch,
+                fixed_batch=row.only_batch(artifact.batch),
             )
         return replace(order, **changes)
 
@@ -183,7 +183,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Product:
 # ---------------------------------------------------------------- all of them
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("runtime", [name for name in RUNTIMES if name != "litert_compiled"])  # it takes no int64; see test_variants_runs
 def test_a_runtime_answers_by_name_alone_and_in_batches_and_is_timed(product: Product, runtime: str) -> None:
     row = RUNTIMES[runtime]
     order = product.order(runtime, probe_default=bool(row.float32_settings), probe_training_unset=row.artifact == "keras")
@@ -231,6 +231,12 @@ def test_a_light_runtime_runs_without_tensorflow_and_refuses_settings_it_does_no
     refused = product.tell(product.order(runtime, settings={"INFERENCE_PRECISION": "f32"}))
     assert refused.code == "KP303"
     assert "INFERENCE_PRECISION" in refused.result.observations[-1].cause
+
+
+def test_the_compiled_model_api_names_what_it_has_no_buffers_for(product: Product) -> None:
+    refused = product.tell(product.order("litert_compiled", load_only=True))
+    assert (refused.code, refused.result.observations[-1].place) == ("KP303", "apple")
+    assert "has no buffers of int64, which 'apple' is" in refused.result.observations[-1].cause
 
 
 # ---------------------------------------------------------------- Keras

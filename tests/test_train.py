@@ -95,11 +95,11 @@ class Trained:
         return found
 
 
-def train(folder: Path, recipe: Path, seed: int = 3, backend: str = "jax", environment_backend: str = "jax") -> Trained:
+def train(folder: Path, recipe: Path, seed: int = 3, backend: str = "jax", environment_backend: str = "jax", calibration: int = 0) -> Trained:
     """Run the stage as the orchestrator does."""
     folder.mkdir(parents=True)
     out = folder / "out" / "model.keras"
-    job = Job(PROTOCOL, "train", "token", str(folder), encode(TrainJob(str(recipe), str(out), seed, backend)))
+    job = Job(PROTOCOL, "train", "token", str(folder), encode(TrainJob(str(recipe), str(out), seed, backend, calibration=calibration)))
     write_json(folder / "job.json", job)
     environment = {**os.environ, "KERAS_BACKEND": environment_backend, "KERAS_HOME": str(folder / "home")}
     command = [sys.executable, "-P", "-m", "kpipe_stages", "train", str(folder / "job.json")]
@@ -112,10 +112,10 @@ def train(folder: Path, recipe: Path, seed: int = 3, backend: str = "jax", envir
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trained, Trained]:
-    """The same recipe, twice, with the same seed."""
+    """The same recipe, twice, with the same seed; the second leaves a calibration set."""
     top = tmp_path_factory.mktemp("train")
     recipe = write_recipe(top / "recipe")
-    return train(top / "a", recipe), train(top / "b", recipe)
+    return train(top / "a", recipe), train(top / "b", recipe, calibration=5)
 
 
 def test_the_result_says_what_the_run_was(trained: tuple[Trained, Trained]) -> None:
@@ -131,6 +131,15 @@ def test_the_result_says_what_the_run_was(trained: tuple[Trained, Trained]) -> N
     assert sorted(path.name for path in run.out.parent.iterdir()) == ["model.keras", "model.keras.train.json"]
     assert run.result.identity is not None
     assert run.result.identity.backend == "jax"
+
+
+def test_a_calibration_set_is_left_where_one_is_asked_for(trained: tuple[Trained, Trained]) -> None:
+    run = trained[1]
+    path = run.out.with_suffix(".calibration.npz")
+    assert (trained[0].data.calibration, run.data.calibration, run.data.calibration_sha256) == ("", str(path), digest(path))
+    with np.load(path) as left:
+        assert {name: (array.shape, array.dtype.name) for name, array in left.items()} == {"x": ((5, 4), "float32")}
+        assert len(np.unique(left["x"], axis=0)) == 5
 
 
 def test_progress_is_told_batch_by_batch(trained: tuple[Trained, Trained]) -> None:

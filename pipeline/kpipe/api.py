@@ -25,7 +25,7 @@ from kpipe.report.summary import contradictions
 from kpipe.running import system
 from kpipe.running.knobs import turn_knobs
 from kpipe.running.orchestrate import collect
-from kpipe.running.request import Request, Resolved, known_code, resolve
+from kpipe.running.request import Request, Resolved, calibration_record, known_code, resolve
 from kpipe.signoff.approve import Approved, ApproveRequest, Judgement
 from kpipe.signoff.approve import approve as approve_run
 from kpipe.store import RunFolder, discard, held, load_evidence, load_record, new_run_path, open_run_folder, refuse_sealed, save_evidence, sealed_in
@@ -166,6 +166,7 @@ def _order(resolved: Resolved) -> dict[str, str]:
         "model": resolved.sha256,
         "contract": resolved.loaded.sha256,
         "golden set": resolved.golden.manifest_sha256 or next(iter(resolved.golden.inputs[0].sha256.values())) if resolved.golden else "synthetic",
+        "calibration set": used.sha256 if (used := calibration_record(resolved.calibration)) else "none",
         "targets": ",".join(resolved.request.targets),
         "profile": resolved.profile.name,
         "files": ",".join(digest(path) for path in files if path.exists()),

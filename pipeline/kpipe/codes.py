@@ -329,6 +329,35 @@ _ROWS = (
         "The inference graph draws random numbers or changes its own state, so the same input need not give the same answer.",
         "Build the layer without training=True and without stateful=True for the model that ships.",
     ),
+    # KP22x: precision variants
+    Code(
+        "KP220",
+        E,
+        "Precision variant not made",
+        "The float artifact could not be made in the precision that the target asks for.",
+        "Replace the layer that the message names, or choose another variant.",
+    ),
+    Code(
+        "KP221",
+        E,
+        "Precision variant no smaller",
+        "A file that stands for a precision variant holds as many bytes of constants as the float model: nothing in it has another precision.",
+        "Take the target out, or hand in the file that was meant.",
+    ),
+    Code(
+        "KP222",
+        E,
+        "Calibrated on golden inputs",
+        "The calibration set holds golden inputs: the variant would mark its own homework.",
+        "Take calibration inputs from the training data.",
+    ),
+    Code(
+        "KP223",
+        E,
+        "Calibration set can't be used",
+        "A calibration input is missing, altered, does not decode or does not fit the model.",
+        "Correct the set as the message says; it goes through the contract's own preprocessing.",
+    ),
     Code(
         "KP231",
         E,
@@ -557,6 +586,13 @@ _ROWS = (
         "Padding changes the answer",
         "An input alone and the same input padded to the length of its batch mates get different answers.",
         "Mask the padding in the model, pad as training did, or serve one by one.",
+    ),
+    Code(
+        "KP430",
+        W,
+        "No decision covers a variant's output",
+        "Integer precisions promise no numbers: an output that no decision rule covers is unchecked there.",
+        'Give a decision rule for that output; rule = "tolerance" for one that is a number.',
     ),
     Code(
         "KP501",
@@ -798,6 +834,7 @@ UNCHECKED_CODES = frozenset(
         "KP315",
         "KP417",
         "KP419",
+        "KP430",
         "KP505",
         "KP604",
         "KP609",

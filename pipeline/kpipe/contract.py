@@ -16,13 +16,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 from kpipe.errors import ContractError, nearest
 from kpipe.inputs import STRICT, Input, InputTable, TargetInputTable, input_problems
 from kpipe.rules import DecisionTable, output_problems, place_of_rule, rule_problems
-from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.catalog import RUNTIMES, VARIANTS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
 
+    from kpipe_stages.catalog import Runtime
     from kpipe_stages.protocol import Signature
 
 CONTRACT_NAME = "kpipe.toml"
@@ -85,6 +86,14 @@ class GoldenTable(Table):
         if len(set(self.batches)) == 1 or not self.batches:
             raise ValueError(f"golden.batches is {list(self.batches)}; expected at least two different sizes of 2 or more")
         return self
+
+
+class CalibrationTable(Table):
+    """``[calibration]``: inputs from the training side, which precision variants are made with; never golden ones."""
+
+    path: str
+    sha256: Digest | None = None
+    """Of the ``.npz``, or of the folder's manifest."""
 
 
 class ToleranceTable(Table):
@@ -182,6 +191,8 @@ class TargetTable(Table):
 
     runtime: str | None = None
     artifact: str | None = None
+    quantize: str | None = None
+    """A precision variant of the runtime's artifact (`kpipe_stages.catalog.VARIANTS`); beside ``artifact``: what that file is."""
     settings: dict[str, Setting] = {}
     precision: Literal["f32", "default"] = "f32"
     version: Annotated[str, AfterValidator(_specifier)] | None = None
@@ -200,6 +211,7 @@ class Contract(Table):
     product: ProductTable | None = None
     model: ModelTable = ModelTable()
     golden: GoldenTable = GoldenTable()
+    calibration: CalibrationTable | None = None
     inputs: dict[str, InputTable] = {}
     decision: DecisionTable | None = None
     decisions: dict[str, DecisionTable] = {}
@@ -218,12 +230,14 @@ class Contract(Table):
                 raise ValueError(
                     f"targets.{name}: a target's name is up to 64 letters, digits, '_' and '-', and not 'reference': it names folders and findings"
                 )
-            runtime = target.runtime or name
+            runtime = runtime_of(name, target)
             if runtime not in RUNTIMES:
                 where = (
                     f"targets.{name}.runtime is {target.runtime!r}" if target.runtime else f"targets.{name} names no runtime and '{name}' isn't one"
                 )
                 raise ValueError(f"{where}{nearest(runtime, list(RUNTIMES))}; expected one of {', '.join(RUNTIMES)}")
+            if target.quantize is not None and (problem := _variant_problem(name, target, RUNTIMES[runtime], calibration=self.calibration)):
+                raise ValueError(problem)
             if target.artifact and RUNTIMES[runtime].artifact == "keras":
                 raise ValueError(f"targets.{name}.artifact is {target.artifact!r}, but {runtime} runs the .keras file itself; drop the key")
         return self
@@ -253,6 +267,30 @@ class Contract(Table):
     def rule_tables(self) -> dict[str, DecisionTable]:
         """The decision rules by name; the name of ``[decision]`` is empty."""
         return {"": self.decision} if self.decision else dict(self.decisions)
+
+
+def runtime_of(name: str, target: TargetTable) -> str:
+    """The runtime that a target names, or that its name is; a variant's name may begin with it (``litert_int8``)."""
+    if target.runtime or name in RUNTIMES or target.quantize is None:
+        return target.runtime or name
+    return max((runtime for runtime in RUNTIMES if name.startswith(f"{runtime}_")), key=len, default=name)
+
+
+def _variant_problem(name: str, target: TargetTable, row: Runtime, *, calibration: CalibrationTable | None) -> str:
+    """Why a target's ``quantize`` can't be meant; empty where it can."""
+    where, known = f"targets.{name}.quantize is {target.quantize!r}", VARIANTS.get(row.artifact, {})
+    if target.quantize not in known:
+        have = {runtime: VARIANTS[other.artifact] for runtime, other in RUNTIMES.items() if other.artifact in VARIANTS}
+        if not known:
+            there = "; ".join(f"{runtime}: {', '.join(variants)}" for runtime, variants in have.items())
+            return f"{where}, and {row.name} runs the {row.artifact}, of which there are no variants. Runtimes that have some are {there}"
+        return f"{where}{nearest(str(target.quantize), list(known))}; expected one of {', '.join(known)} for {row.name}"
+    if known[target.quantize].calibrates and calibration is None and not target.artifact:
+        return (
+            f"{where}, which is made with a calibration set, and the contract has none. Add [calibration] with path = a folder of raw files with a "
+            "manifest, or an .npz of arrays by input name, taken from the training data (never from the golden set)"
+        )
+    return ""
 
 
 class LoadedContract:

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kpipe.golden import GoldenSet
-from kpipe.record import Environment
+from kpipe.record import CalibrationRecord, Environment
 from kpipe_stages.protocol import Artifact, InputSpec, Observation, Result
 
 EVIDENCE_VERSION = 1
+
+CALIBRATE_STAGE = "calibrate"
+"""The stage that prepares the calibration set."""
 
 
 class Ending(enum.StrEnum):
@@ -79,6 +82,8 @@ class TargetPlan:
     """A load limit is set: measured alone, in a process of its own."""
     absent: Observation | None = None
     """Why it can't be run at all."""
+    quantize: str = ""
+    """The precision variant that it runs; empty for the artifact as exported."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,8 @@ class Evidence:
     """The run folder when it was made, absolute: it may be judged elsewhere."""
     decision_code: dict[str, dict[str, str]] = field(default_factory=dict)
     """Rule name to its files, absolute path to SHA-256: of the rules that are the user's own code."""
+    calibration: CalibrationRecord | None = None
+    """What precision variants were calibrated on, where the contract names a set."""
     profile: str = "default"
     """What was asked of every target: a name of `kpipe.profiles.PROFILES`."""
     installed: dict[str, Installed] = field(default_factory=dict)

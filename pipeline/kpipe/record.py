@@ -219,8 +219,23 @@ class ArtifactRecord:
     signature: Signature | None
     ops: dict[str, int]
     fixed_batch: int | None = None
+    variant: str = ""
+    """The precision variant that it is; empty for the artifact as exported."""
     companions: tuple[str, ...] = ()
     """Files that belong to it and are in its digest and size, as ``path`` is given."""
+
+
+@dataclass(frozen=True)
+class CalibrationRecord:
+    """The calibration set that precision variants were made with."""
+
+    kind: str
+    """``raw`` or ``arrays``."""
+    path: str
+    """As the contract names it."""
+    sha256: str
+    """Of its manifest, or of the ``.npz``."""
+    count: int
 
 
 @dataclass(frozen=True)
@@ -310,6 +325,8 @@ class TargetRecord:
     """One line: why it failed or is unchecked; what is worth knowing where it passed."""
     cells: CellCounts
     artifact: ArtifactRecord | None = None
+    variant: str = ""
+    """The precision variant that it runs; empty for the artifact as exported."""
     settings: dict[str, Any] = field(default_factory=dict)
     chosen_settings: dict[str, Any] = field(default_factory=dict)
     """Settings that kpipe added."""
@@ -350,6 +367,43 @@ class TargetRecord:
     outputs: dict[str, str] = field(default_factory=dict)
     binding: str = ""
     """How far that is proved, in one sentence; empty where nothing could be exchanged."""
+
+
+@dataclass(frozen=True)
+class VariantCosts:
+    """What one target takes, and what it does to decisions."""
+
+    size: int | None
+    """Bytes of its artifact, or of the ``.keras`` file where that is run."""
+    p50_s: float | None
+    """Warm latency, model only, seconds."""
+    load_s: float | None
+    """Import, load and first inference, seconds."""
+    max_abs: float | None
+    """Largest difference from the reference, in output units."""
+    flips: int | None
+    """Inputs decided otherwise, ties aside; None where no decisions were compared."""
+    ties: int
+    widest_margin_lost: float
+    """The reference's margin on the most clear-cut input that flipped, output units; 0 where none did."""
+    least_margin_left: float | None
+    """The smallest share of the reference's margin that is left on any input run alone: 1 is all of it, below 0 the decision went over."""
+    least_margin_input: str
+    """That input."""
+
+
+@dataclass(frozen=True)
+class VariantRecord:
+    """A precision variant beside its float row."""
+
+    target: str
+    variant: str
+    title: str
+    status: CellStatus
+    costs: VariantCosts
+    beside: str
+    """The target that runs the float artifact on the same runtime; empty where the contract has none."""
+    float_costs: VariantCosts | None
 
 
 @dataclass(frozen=True)
@@ -547,6 +601,10 @@ class RunRecord:
     """The first border at which the run itself broke, whatever its targets did: the archive, the golden set, the reference."""
     decisions: tuple[DecisionRecord, ...] = ()
     """Every decision rule in force."""
+    variants: tuple[VariantRecord, ...] = ()
+    """Every precision variant beside its float row: what each saving costs."""
+    calibration: CalibrationRecord | None = None
+    """What variants were calibrated on, where the contract names a set."""
     profile: str = "default"
     """What was asked of every target: ``default`` or ``signoff``."""
     baseline: Comparison | None = None

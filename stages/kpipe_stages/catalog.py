@@ -42,6 +42,12 @@ class Runtime:
     """Settings that ask for float32 where the runtime would otherwise choose by CPU."""
     knobs: tuple[Knob, ...] = ()
     """Settings to try, one at a time, where its numbers differ: each takes a source of difference away."""
+    batch: int | None = None
+    """The only batch size that it can run where the artifact leaves that free; None for any."""
+
+    def only_batch(self, artifact: int | None) -> int | None:
+        """The only batch size of an artifact here: the artifact's own, else the runtime's; None where it is free."""
+        return artifact if artifact is not None else self.batch
 
 
 OPENVINO_KNOBS = (
@@ -51,6 +57,51 @@ OPENVINO_KNOBS = (
 )
 
 FORMATS = ("saved_model", "litert", "onnx", "openvino_ir")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One precision that an artifact can be made in from its float one (``quantize = "..."``)."""
+
+    name: str
+    title: str
+    """For people, after the format's name."""
+    extra: str
+    """The extras of ``keras-kpipe`` that bring what makes it."""
+    calibrates: bool = False
+    """It is made with a calibration set."""
+    precision: str = ""
+    """The class whose numeric tolerance it is held to; empty where no number is promised, and decisions judge."""
+
+
+VARIANTS: dict[str, dict[str, Variant]] = {
+    "litert": {
+        row.name: row
+        for row in (
+            Variant("float16", "float16 weights", "tensorflow", precision="float16"),
+            Variant("dynamic_int8", "int8 weights, float activations", "tensorflow"),
+            Variant("int8", "int8 weights and activations, float inputs and outputs", "tensorflow", calibrates=True),
+            Variant("int16x8", "int8 weights, int16 activations", "tensorflow", calibrates=True),
+        )
+    },
+    "onnx": {
+        row.name: row
+        for row in (
+            Variant("float16", "float16 inside, inputs and outputs as they were", "onnx_export,onnxruntime", precision="float16"),
+            Variant("dynamic_int8", "int8 weights, activations quantised as they come", "onnx_export,onnxruntime"),
+            Variant("int8", "int8 weights and activations (QDQ)", "onnx_export,onnxruntime", calibrates=True),
+        )
+    },
+    "openvino_ir": {
+        row.name: row
+        for row in (
+            Variant("float16", "float16 weights", "openvino", precision="float16"),
+            Variant("int8", "int8 weights and activations (NNCF)", "nncf", calibrates=True),
+        )
+    },
+    "keras": {"int8": Variant("int8", "int8 weights (model.quantize)", "tensorflow")},
+}
+"""Format to its variants by name. A format that isn't here has none: a SavedModel's weights are the candidate's."""
 
 RUNTIMES: dict[str, Runtime] = {
     row.name: row
@@ -75,6 +126,17 @@ RUNTIMES: dict[str, Runtime] = {
             "litert",
             "LiteRT",
             knobs=(Knob("without XNNPACK", "xnnpack", value=False), Knob("on one thread", "num_threads", 1)),
+        ),
+        Runtime(
+            "litert_compiled",
+            "run_litert_compiled",
+            "litert",
+            ("ai-edge-litert",),
+            "litert",
+            "LiteRT, compiled-model API",
+            default_target=False,
+            knobs=(Knob("without XNNPACK", "kernel_mode", "builtin"), Knob("on one thread", "num_threads", 1)),
+            batch=1,
         ),
         Runtime(
             "onnxruntime",
@@ -134,6 +196,7 @@ STAGES: dict[str, str] = {
     "plant_read": "kpipe_stages.plant_read",
     "plant_subjects": "kpipe_stages.plant_subjects",
     "export_openvino": "kpipe_stages.export_openvino",
+    **{f"quantize_{name}": "kpipe_stages.quantize" for name in VARIANTS},
     "open_saved_model": "kpipe_stages.open_artifact",
     "open_litert": "kpipe_stages.open_artifact",
     "open_onnx": "kpipe_stages.open_artifact",
@@ -141,7 +204,7 @@ STAGES: dict[str, str] = {
     **{f"run_{row.name}": f"kpipe_stages.{row.module}" for row in RUNTIMES.values()},
 }
 
-FORKED: frozenset[str] = frozenset({"cut", "export", "isolate", "truth", "run_tensorflow", "run_saved_model"})
+FORKED: frozenset[str] = frozenset({"cut", "export", "isolate", "quantize_keras", "quantize_litert", "truth", "run_tensorflow", "run_saved_model"})
 """Stages that begin with the import of `FORK_IMPORTS`, so that a fork of a process that has done just that can run them."""
 
 FORK_IMPORTS = ("tensorflow",)

@@ -180,16 +180,17 @@ def _litert(export: _Export) -> None:
     if not (export.saved_model / "saved_model.pb").is_file():
         raise StageError(_failed(export, "litert", "there is no SavedModel to convert from", ()))
     repairs: list[str] = []
+    source = ""
     try:
         data = litert.convert(export.saved_model)
     except litert.ConversionError as error:
         repaired = _litert_batch_1(export, error) if export.job.repairs and not export.job.allow_select_tf else None
         if repaired is not None:
-            data, repairs = repaired[0], [repaired[1]]
+            data, repairs, source = repaired[0], [repaired[1]], str(_batch_1(export))
         else:
             data = _litert_select_tf(export, error)
     path.write_bytes(data)
-    _record(export, "litert", path, _known(traced), _versions("tensorflow", "keras"), repairs)
+    _record(export, "litert", path, _known(traced), _versions("tensorflow", "keras"), repairs, source)
 
 
 def _litert_batch_1(export: _Export, error: litert.ConversionError) -> tuple[bytes, str] | None:
@@ -197,17 +198,22 @@ def _litert_batch_1(export: _Export, error: litert.ConversionError) -> tuple[byt
     lists = [op for op in error.ops if op.startswith("TensorList")]
     if not lists or all(spec.shape and spec.shape[0] is not None for spec in export.caller.signature.inputs):
         return None
-    scratch = export.out / ".litert_batch_1"
+    twin = _batch_1(export)
+    shutil.rmtree(twin, ignore_errors=True)
     try:
         with scopes_renamed(export.caller.model):
-            saved_model.write(trace(export.caller, batch=1), scratch)
-        data = litert.convert(scratch)
+            saved_model.write(trace(export.caller, batch=1), twin)
+        data = litert.convert(twin)
     except (StageError, litert.ConversionError):
+        shutil.rmtree(twin, ignore_errors=True)
         return None  # the failure with the free axis is the one to report
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     where = _in_layer(*(place for op in lists for place in _traced(export).places_of(op)))
     return data, f"The batch axis is fixed at 1, because LiteRT has no {lists[0]} with a free one{where}."
+
+
+def _batch_1(export: _Export) -> Path:
+    """Where the SavedModel at batch 1 stays: precision variants are converted from it too."""
+    return export.worker.folder / "litert_batch_1"
 
 
 def _litert_select_tf(export: _Export, first: litert.ConversionError) -> bytes:
@@ -228,7 +234,7 @@ def _known(traced: Trace) -> Binding:
     return Binding(inputs=inputs, outputs={name: name for name in traced.outputs})
 
 
-def _record(export: _Export, kind: str, path: Path, known: Binding, versions: dict[str, str], repairs: Sequence[str] = ()) -> None:
+def _record(export: _Export, kind: str, path: Path, known: Binding, versions: dict[str, str], repairs: Sequence[str] = (), source: str = "") -> None:
     repairs = (*export.repairs, *repairs)
     for repair in repairs:
         _observe(export, kind, repaired(kind, repair))
@@ -238,6 +244,7 @@ def _record(export: _Export, kind: str, path: Path, known: Binding, versions: di
     for observation in seen:
         _observe(export, kind, observation)
     if artifact is not None:
+        artifact = replace(artifact, source=source)
         export.artifacts.append(artifact)
         export.worker.emit("artifact", artifact=artifact)
 

@@ -41,7 +41,7 @@ def run(job: Job, worker: Worker) -> PrepareResult:
     worker.distributions = ["numpy", *sorted({"pillow"}.union(*(distributions(spec) for spec in params.inputs)))]
     if not params.items or not params.inputs:
         raise StageError(
-            Observation("KP101", f"{len(params.items)} golden inputs for {len(params.inputs)} model inputs", "Add golden inputs to the manifest.")
+            Observation("KP101", f"{len(params.items)} {params.what}s for {len(params.inputs)} model inputs", "Add golden inputs to the manifest.")
         )
     worker.enter("prepare")
     reader, findings = _Reader(params), _Findings(params)
@@ -49,12 +49,12 @@ def run(job: Job, worker: Worker) -> PrepareResult:
         writers = [stack.enter_context(RowsWriter(worker.folder / "tensors" / str(i))) for i in range(len(params.inputs))]
         for position, item in enumerate(params.items):
             if position % PROGRESS_EVERY == 0:
-                worker.progress("golden inputs", position, len(params.items))
+                worker.progress(f"{params.what}s", position, len(params.items))
             try:
                 tensors, notes = _tensors(item, reader, writers)
             except PreprocessError as error:
                 worker.observe(
-                    error.code, f"golden input {item.id!r}: {error.what} (expected {error.expected})", error.do, place=item.id, step=error.step
+                    error.code, f"{params.what} {item.id!r}: {error.what} (expected {error.expected})", error.do, place=item.id, step=error.step
                 )
                 findings.bad.append(position)
                 for writer in writers:
@@ -165,6 +165,7 @@ class _Findings:
 
     def __init__(self, params: PrepareJob) -> None:
         self._ids = [item.id for item in params.items]
+        self._what = params.what
         self._names = [spec.name for spec in params.inputs]
         self._dtypes: dict[str, str] = {}
         self._shapes: dict[str, dict[tuple[int, ...], None]] = {name: {} for name in self._names}
@@ -187,7 +188,7 @@ class _Findings:
             if notes := self._casts[name]:
                 worker.observe(
                     "KP108",
-                    f"input {name!r}, golden input {notes[0][0]!r}: {notes[0][1].sentence()}; {len(notes)} golden inputs in all",
+                    f"input {name!r}, {self._what} {notes[0][0]!r}: {notes[0][1].sentence()}; {len(notes)} {self._what}s in all",
                     "Give the input the dtype that its values need, or scale before the cast.",
                     place=name,
                     ids=[identity for identity, _ in notes],

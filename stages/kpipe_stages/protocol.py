@@ -282,6 +282,8 @@ class PrepareJob:
     inputs: tuple[InputSpec, ...]
     max_pixels: int = 64_000_000
     max_bytes: int = 512 * 2**20
+    what: str = "golden input"
+    """What an item is called in messages."""
 
 
 @dataclass(frozen=True)
@@ -424,6 +426,10 @@ class Artifact:
     """Files that belong to ``path`` and are in ``sha256`` and ``size`` too: the IR's ``.bin``, ONNX external data. Absolute."""
     op_layers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Op name to the first few layers that it comes from, as far as kpipe's own trace tells."""
+    variant: str = ""
+    """The precision variant that was made of the float artifact; empty for that one itself."""
+    source: str = ""
+    """LiteRT: the SavedModel that it was converted from, where that isn't the one of the run (a trace at batch 1)."""
 
 
 @dataclass(frozen=True)
@@ -454,6 +460,32 @@ class ExportOpenvinoJob:
 
 
 @dataclass(frozen=True)
+class QuantizeJob:
+    """Make a precision variant of a float artifact."""
+
+    variant: str
+    """A name of `kpipe_stages.catalog.VARIANTS` for the source's format."""
+    source: Artifact
+    """The float artifact; for Keras' own variants the candidate, as format ``keras``."""
+    saved_model: Artifact | None
+    """LiteRT is converted from it; None for other formats."""
+    signature: Signature
+    """The model's own."""
+    out: str
+    """Folder for the artifacts."""
+    trust: Trust
+    tensors: str = ""
+    """A prepare stage's ``tensors`` folder with the calibration set; empty where none is needed."""
+    names: tuple[str, ...] = ()
+    """Model input names in the order of that folder."""
+    rows: int = 0
+    parameters: int = 0
+    """Numbers in the model, to compare the artifact's size with; 0 for unknown."""
+    repairs: bool = True
+    """Ops that the variant has no integer form of may stay in float32."""
+
+
+@dataclass(frozen=True)
 class OpenArtifactJob:
     """Open a file that was handed in (``artifact = "path"``): inventory and signature, nothing exported."""
 
@@ -466,7 +498,7 @@ class OpenArtifactJob:
 
 @dataclass(frozen=True)
 class ArtifactResult:
-    """The answer to `ExportOpenvinoJob` and `OpenArtifactJob`."""
+    """The answer to `ExportOpenvinoJob`, `QuantizeJob` and `OpenArtifactJob`."""
 
     artifact: Artifact
     seconds: dict[str, float]
@@ -821,6 +853,8 @@ class TrainJob:
     """Checkpoints lie in ``<out>.checkpoints`` until the model is written."""
     resume: bool = False
     """Go on from the newest one that is whole."""
+    calibration: int = 0
+    """Training inputs to leave beside the model, for precision variants to be calibrated on; 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -892,3 +926,6 @@ class TrainResult:
     """Why a resumed run isn't, or wouldn't be, bit for bit an uninterrupted one; empty where nothing is known against it."""
     resumed: tuple[Resumption, ...] = ()
     preserved: tuple[Preserved, ...] = ()
+    calibration: str = ""
+    """The ``.npz`` of training inputs beside the model; empty where none was asked for."""
+    calibration_sha256: str = ""

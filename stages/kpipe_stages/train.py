@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kpipe_stages.checkpointing import files
 from kpipe_stages.checkpointing.ordered import NotArraysError, as_arrays, leaves
 from kpipe_stages.checkpointing.resuming import Footing, begin
@@ -72,6 +74,7 @@ def _run(params: TrainJob, folder: Path, worker: Worker) -> TrainResult:
     _, fit_s = worker.timed("fit", lambda: _fit(fit, footing, x, y))
     _check_epochs(fit, folder)
     _, save_s = worker.timed("save", lambda: _save(fit.model, Path(params.out), recipe))
+    calibration = _calibration(recipe, fit.model, x, params)
     keeper = footing.keeper
     result = TrainResult(
         model_sha256=digest(params.out),
@@ -86,6 +89,8 @@ def _run(params: TrainJob, folder: Path, worker: Worker) -> TrainResult:
         notes=keeper.notes if keeper else (),
         resumed=keeper.resumed if keeper else (),
         preserved=keeper.preserved if keeper else (),
+        calibration=str(calibration) if calibration else "",
+        calibration_sha256=digest(calibration) if calibration else "",
     )
     write_json(f"{params.out}.train.json", result)
     files.remove(folder)
@@ -164,6 +169,30 @@ def _check_epochs(fit: Fit, folder: Path) -> None:
         raise _wrong(
             fit.recipe, f"{len(fit.clock.epochs)} of {fit.epochs} epochs were run", "Leave nothing in the recipe that stops the training early."
         )
+
+
+def _calibration(recipe: Recipe, model: Any, x: Any, params: TrainJob) -> Path | None:
+    """Training inputs, spread over the set, as ``<model>.calibration.npz``: arrays by the model's input names. None where none were asked for."""
+    if not params.calibration:
+        return None
+    from kpipe_stages.keras_calling import model_signature
+
+    names = [spec.name for spec in model_signature(model).inputs]
+    parts = dict(x) if isinstance(x, dict) else dict(zip(names, x, strict=False)) if isinstance(x, list | tuple) else {names[0]: x}
+    if sorted(parts) != sorted(names) or not all(hasattr(part, "shape") and len(part) for part in parts.values()):
+        told = f"load_data() gives training inputs for {sorted(parts)}; the model's are {sorted(names)}"
+        raise _wrong(recipe, told, "For --calibration, return arrays: one, or a dict by the model's input names.")
+    arrays = {name: np.asarray(part) for name, part in parts.items()}
+    total = min(len(array) for array in arrays.values())
+    chosen = np.unique(np.linspace(0, total - 1, min(params.calibration, total)).round().astype(int))
+    path = Path(params.out).with_suffix(".calibration.npz")
+    scratch = path.with_name(f".{path.stem}.{os.getpid()}.npz")
+    try:
+        np.savez_compressed(scratch, **{name: array[chosen] for name, array in arrays.items()})
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return path
 
 
 def _save(model: Any, out: Path, recipe: Recipe) -> None:

@@ -188,6 +188,9 @@ def train(
         typer.Option("--checkpoint-every", help="auto (costs about 1 % of the time), '500 steps', '2 epochs', or off."),
     ] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in OUT.checkpoints.")] = False,
+    calibration: Annotated[
+        int, typer.Option("--calibration", min=0, help="Leave so many training inputs beside the model, for precision variants to be calibrated on.")
+    ] = 0,
 ) -> int:
     """Train a recipe in a process of its own and save the .keras file with its record beside it.
 
@@ -195,7 +198,9 @@ def train(
     """
     from kpipe.cli.train import run_train
 
-    return run_train(recipe, out, seed=seed, epochs=epochs, backend=backend, checkpoint_every=checkpoint_every, resume=resume)
+    return run_train(
+        recipe, out, seed=seed, epochs=epochs, backend=backend, calibration=calibration, checkpoint_every=checkpoint_every, resume=resume
+    )
 
 
 @app.command()

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 TRAINING_LIMIT_S = 24 * 3600.0
 
 
-def run_train(recipe: Path, out: Path, *, seed: int, epochs: int | None, backend: str, checkpoint_every: str = "auto", resume: bool = False) -> int:
+def run_train(
+    recipe: Path,
+    out: Path,
+    *,
+    seed: int,
+    epochs: int | None,
+    backend: str,
+    checkpoint_every: str = "auto",
+    resume: bool = False,
+    calibration: int = 0,
+) -> int:
     """Train and print a line an epoch."""
     from kpipe.evidence import Ending
     from kpipe.judging.stages import stage_findings
@@ -31,7 +41,7 @@ def run_train(recipe: Path, out: Path, *, seed: int, epochs: int | None, backend
         raise UsageError(f"recipe {recipe} does not exist. Expected a folder with recipe.py, or that file.")
     if out.suffix != ".keras":
         raise UsageError(f"--out {out} must end in .keras.")
-    job = TrainJob(str(recipe.resolve()), str(out.resolve()), seed, backend, epochs, cadence(checkpoint_every), resume)
+    job = TrainJob(str(recipe.resolve()), str(out.resolve()), seed, backend, epochs, cadence(checkpoint_every), resume, calibration)
     progress = Progress()
     try:
         stage = run_stage("train", job, backend=backend, time_limit_s=TRAINING_LIMIT_S, on_event=progress)
@@ -86,6 +96,8 @@ def _lines(out: Path, result: TrainResult) -> Iterator[str]:
         yield from (f"{'' if result.resumed else 'if resumed, '}not bit for bit an uninterrupted run: {note}" for note in result.notes)
     elif result.resumed:
         yield "bit for bit an uninterrupted run, as far as is known: same machine, versions, recipe and data; the first steps gave the same bits again."
+    if result.calibration:
+        yield f"{out.with_suffix('.calibration.npz')}: sha256 {result.calibration_sha256}; training inputs, for [calibration] of the contract"
 
 
 def preserved_lines(rows: tuple[Preserved, ...]) -> Iterator[str]:

@@ -113,7 +113,7 @@ class Passes:
             artifact, signature = await self.export(tag, model, sha256)
             job = replace(
                 job, artifact=artifact.path, sha256=artifact.sha256, companions=artifact.companions, names=names, signature=signature,
-                binding=artifact.binding, fixed_batch=artifact.batch, op_layers=artifact.op_layers,
+                binding=artifact.binding, fixed_batch=RUNTIMES[self.subject.plan.runtime].only_batch(artifact.batch), op_layers=artifact.op_layers,
             )  # fmt: skip
         return await self._run(f"target.{tag}", f"run_{self.subject.plan.runtime}", job, plan=self.subject.plan)
 

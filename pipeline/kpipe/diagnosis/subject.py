@@ -76,6 +76,11 @@ def open_subject(run: Path, target: str) -> Subject:
         raise UsageError(f"--target {target}: the run has no such target{nearest(target, names)}; it has {', '.join(names) or 'none'}.")
     if found.plan.absent is not None:
         raise UsageError(f"--target {target}: the run did not run it: {found.plan.absent.cause} Validate again with it, then diagnose that run.")
+    if found.plan.quantize:
+        raise UsageError(
+            f"--target {target} runs the precision variant {found.plan.quantize}, which is made of the whole model and can't be made of its layers alone. "
+            "Diagnose the target that runs the float artifact; what the variant costs stands in the report's table."
+        )
     try:
         text = (path / "contract.toml").read_text(encoding="utf-8")
     except OSError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from kpipe.contract import TargetTable, input_files
+from kpipe.contract import TargetTable, input_files, runtime_of
 from kpipe.evidence import TargetEvidence, TargetPlan
 from kpipe.judging.decided import DECIDE_STAGE
 from kpipe.rules import place_of_rule
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kpipe.evidence import Evidence
     from kpipe.inputs import Input
 
-WORK_OF_TARGET = ("settings", "precision", "threads")
+WORK_OF_TARGET = ("settings", "precision", "quantize", "threads")
 """Keys of a target that say what is run; the others say how it is judged."""
 
 FILES_OF_TARGET = ("artifact", "python")
@@ -74,6 +74,9 @@ def _digests(evidence: Evidence, made_with: Contract, asked: Contract) -> Iterat
     wanted, found = asked.golden.manifest_sha256, evidence.golden.manifest_sha256
     if wanted and wanted not in {found, made_with.golden.manifest_sha256}:
         yield Observation("KP105", f"The run's manifest has SHA-256 {found or 'none'}; the contract names {wanted}.", "", "golden.manifest_sha256")
+    wanted, used = asked.calibration.sha256 if asked.calibration else None, evidence.calibration.sha256 if evidence.calibration else ""
+    if wanted and wanted not in {used, made_with.calibration.sha256 if made_with.calibration else None}:
+        yield Observation("KP223", f"The run's calibration set has SHA-256 {used or 'none'}; the contract names {wanted}.", "", "calibration.sha256")
 
 
 def _differences(made_with: LoadedContract, asked: LoadedContract) -> Iterator[str]:
@@ -86,6 +89,8 @@ def _differences(made_with: LoadedContract, asked: LoadedContract) -> Iterator[s
         yield "model.custom_objects"
     if new.golden.path is not None and (old.golden.path is None or made_with.resolve(old.golden.path) != asked.resolve(new.golden.path)):
         yield "golden.path"
+    if new.calibration is not None and (old.calibration is None or made_with.resolve(old.calibration.path) != asked.resolve(new.calibration.path)):
+        yield "calibration.path"
     if _inputs(made_with, old.inputs) != _inputs(asked, new.inputs):
         yield "inputs"
     if old.export != new.export:
@@ -93,7 +98,7 @@ def _differences(made_with: LoadedContract, asked: LoadedContract) -> Iterator[s
 
 
 def _target(name: str, table: TargetTable, ran: TargetEvidence | None, made_with: LoadedContract, asked: LoadedContract) -> TargetEvidence:
-    runtime = table.runtime or name
+    runtime = runtime_of(name, table)
     required = RUNTIMES[runtime].required_by_default if table.required is None else table.required
     if ran is None:
         absent = Observation("KP609", f"Target '{name}' was not part of the run.", "", name)

@@ -10,7 +10,7 @@ from kpipe.findings import Finding
 from kpipe.golden import GoldenInput
 from kpipe.judging.answers import ALONE, Answers
 from kpipe.judging.company import moved, moved_sentence, only_padded, position_sentence
-from kpipe.judging.compare import Problem, RowDrift, compare
+from kpipe.judging.compare import Problem, RowDrift, compare, kind_of
 from kpipe.judging.flips import all_flips, target_finding
 from kpipe.judging.reference import Reference
 from kpipe.record import CellCounts, Drift, Flip, Tolerance
@@ -53,7 +53,10 @@ class Cells:
     """Output, code and whether against the target itself, to the modes in which it shows."""
 
     undecided: set[tuple[str, str]] = field(default_factory=set)
-    """Mode and output of decisions that the user's own code left unknown: what agrees there in numbers is not checked all the same."""
+    """Mode and output of decisions that are not known: what agrees there in numbers is not checked all the same."""
+
+    decided: set[tuple[str, str]] = field(default_factory=set)
+    """Mode and output on which decisions were taken and compared."""
 
     def counts(self) -> CellCounts:
         """As the record wants them."""
@@ -80,7 +83,9 @@ class Question:
     precision: str = "float32"
     """The coarsest class that the target's numbers may rightly have."""
     own_decisions: bool = False
-    """Its decisions in company are also held against its own alone (the sign-off profile)."""
+    """Its decisions in company are also held against its own alone (the sign-off profile, and variants that decisions judge)."""
+    by_decisions: bool = False
+    """A precision variant that promises no numbers: where no decision was compared, nothing was checked."""
 
     def widths(self, output: str) -> np.ndarray[Any, np.dtype[Any]] | None:
         """What a tolerance in floors multiplies, per input."""
@@ -93,6 +98,8 @@ def judge_cells(question: Question) -> Cells:
     names = question.reference.answers.outputs
     flips = all_flips(question, cells)
     moves = _moved(question, cells) if question.own_decisions else {}
+    if question.by_decisions:
+        _leave_undecided(question, cells)
     got = set(question.answers.outputs)
     for mode in question.modes:
         if message := question.answers.result.failed.get(mode):
@@ -116,6 +123,19 @@ def judge_cells(question: Question) -> Cells:
         )
     cells.findings += [_drift_finding(question, output, code, own, modes) for (output, code, own), modes in cells.disagreements.items()]
     return cells
+
+
+def _leave_undecided(question: Question, cells: Cells) -> None:
+    """Floating-point outputs of a variant that no decision covers: numbers were promised by nobody, so nothing there has passed."""
+    reference = question.reference.answers
+    for output in reference.outputs:
+        if output not in question.answers.outputs or kind_of(reference.rows(ALONE, output).dtype) != "float":
+            continue  # whole numbers and texts are compared exactly
+        left = [mode for mode in question.modes if question.answers.has(mode) and (mode, output) not in cells.decided | cells.undecided]
+        cells.undecided.update((mode, output) for mode in left)
+        if left:
+            cause = f"Output '{output}' is judged by decisions in this precision, and no decision rule covers it in {', '.join(left[:5])}."
+            cells.findings.append(target_finding(question, "KP430", cause, output, modes=left))
 
 
 def _moved(question: Question, cells: Cells) -> dict[tuple[str, str], frozenset[int]]:
@@ -192,13 +212,15 @@ def _against_alone(question: Question, mode: str, output: str) -> list[RowDrift]
 
 def _record(question: Question, cells: Cells, mode: str, output: str, drifts: Sequence[RowDrift]) -> None:
     bad = [d for d in drifts if d.problem]
+    good = len(drifts) - len(bad)
+    unchecked = good if question.by_decisions and (mode.removesuffix(OWN), output) in cells.undecided else 0
     worst = max(drifts, key=lambda d: (d.factor, 0.0 if math.isnan(d.max_abs) else d.max_abs))
     tolerance = question.tolerances[output]
     cells.drift.append(
         Drift(
             output=output,
             mode=mode,
-            cells=CellCounts(len(drifts) - len(bad), len(bad), 0),
+            cells=CellCounts(good - unchecked, len(bad), unchecked),
             tolerance=tolerance,
             max_abs=_worst(d.max_abs for d in drifts),
             max_rel=_worst(d.max_rel for d in drifts),

@@ -38,7 +38,7 @@ BORDER_OF = {
     **dict.fromkeys(("KP103", "KP109"), "decode"),
     **dict.fromkeys(("KP104", "KP106", "KP110", "KP112"), "preprocess"),
     **dict.fromkeys(("KP205", "KP206", "KP207", "KP213", "KP231", "KP403", "KP406", "KP407"), "signature"),
-    **dict.fromkeys(("KP201", "KP202", "KP208", "KP210", "KP211", "KP214"), "export"),
+    **dict.fromkeys(("KP201", "KP202", "KP208", "KP210", "KP211", "KP214", "KP220", "KP221", "KP222", "KP223"), "export"),
     **dict.fromkeys(("KP303", "KP311", "KP416", "KP412"), "runtime"),
     **dict.fromkeys(("KP307", "KP309"), "precision"),
     **dict.fromkeys(("KP313", "KP409", "KP411", "KP413", "KP418"), "backend"),
@@ -81,7 +81,7 @@ class Station:
     def plain(self) -> bool:
         """Whether it stands for its runtime: nothing handed in, no preprocessing of its own, float32."""
         coarse = any(name in self.record.effective_precision for name in ("bfloat16", "float16", "int8"))
-        return not self.plan.provided and not self.plan.inputs and not coarse and self.answers is not None
+        return not self.plan.quantize and not self.plan.provided and not self.plan.inputs and not coarse and self.answers is not None
 
 
 def edge_of(finding: Finding) -> str:
@@ -175,7 +175,9 @@ def _before_it(station: Station, stations: Sequence[Station]) -> Edge | None:
 
 
 def _by_precision(station: Station, stations: Sequence[Station]) -> Edge | None:
-    """Coarser arithmetic where a sibling on the same runtime and artifact agrees in float32, or where the runtime says so."""
+    """A precision variant; coarser arithmetic where a sibling on the same runtime and artifact agrees in float32, or where the runtime says so."""
+    if station.plan.quantize:
+        return _by_variant(station, stations)
     if station.record.effective_precision.startswith("float32") and "float16" not in station.record.effective_precision:
         return None
     other = _sibling(station, stations)
@@ -183,6 +185,17 @@ def _by_precision(station: Station, stations: Sequence[Station]) -> Edge | None:
         cause = f"It computes in {station.record.effective_precision}; target '{other.plan.name}' agrees in {other.record.effective_precision}."
         return Edge("precision", cause)
     return Edge("precision", f"It computes in {station.record.effective_precision}.") if station.record.effective_precision else None
+
+
+def _by_variant(station: Station, stations: Sequence[Station]) -> Edge:
+    other = _float_row(station, stations)
+    beside = f"; target '{other.plan.name}', on the float artifact, agrees" if other is not None and not other.differs else ""
+    return Edge("precision", f"It runs the variant {station.plan.quantize}{beside}.")
+
+
+def _float_row(station: Station, stations: Sequence[Station]) -> Station | None:
+    """The target that runs the float artifact on the same runtime."""
+    return _named(stations, station.plan.runtime)
 
 
 def _sibling(station: Station, stations: Sequence[Station]) -> Station | None:
@@ -234,7 +247,7 @@ def edge_drifts(station: Station, stations: Sequence[Station], reference: Refere
     if artifact != "keras" and not station.plan.provided and export is not None and export.answers is not None:
         chain.append(("export", start, export.answers, ALONE))
         start = export.answers
-    fine = _sibling(station, stations)
+    fine = _float_row(station, stations) if station.plan.quantize else _sibling(station, stations)
     if fine is not None and fine.answers is not None and not station.plain:
         chain += [("runtime", start, fine.answers, ALONE), ("precision", fine.answers, station.answers, ALONE)]
     elif station is not backend and station is not export:

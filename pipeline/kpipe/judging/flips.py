@@ -64,6 +64,7 @@ def _flips(question: Question, cells: Cells, ruled: Ruled, mode: str) -> list[tu
         return []
     except (OSError, ValueError, LookupError):
         return []  # the numbers can't be read back either: `_judge_output` leaves their cells unchecked and says so
+    cells.decided.update((mode, output) for output in outputs_of(spec))
     return [(i, _flip(question, spec, mode, i, ours, theirs)) for i, (ours, theirs) in enumerate(pairs) if not same(spec, ours, theirs)]
 
 

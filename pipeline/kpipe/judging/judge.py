@@ -28,6 +28,7 @@ from kpipe.judging.steadiness import ONE_THREAD_STAGE, judge_threads, with_own_d
 from kpipe.judging.target import Judged, Scene, judge_target
 from kpipe.judging.tolerance import derived_tolerance, precision_class, tolerance_for
 from kpipe.judging.truth import TRUTH_STAGE, judge_truth
+from kpipe.judging.variants import making_findings, variant_table
 from kpipe.judging.verdict import failing, reach
 from kpipe.judging.waived import hold_waivers, waived_target
 from kpipe.profiles import owed_profile
@@ -126,6 +127,8 @@ def judge(run: Path, loaded: LoadedContract, evidence: Evidence, waivers: Waiver
         stages=tuple(_stage_record(stage, evidence) for stage in evidence.stages),
         environment=evidence.environment,
         decisions=decisions,
+        variants=variant_table(judged, evidence, reference),
+        calibration=evidence.calibration,
         profile=owed_profile(contract, evidence).name,
         waivers=held.waivers,
         waivers_sha256=waivers.sha256,
@@ -177,6 +180,7 @@ def _before(evidence: Evidence, stages: Mapping[str, StageEvidence]) -> list[Fin
         findings += stage_findings(stages[DECIDE_STAGE], failed_as="KP419")
     if "export_openvino" in stages:
         findings += _openvino_findings(evidence, stages["export_openvino"])
+    findings += making_findings(evidence, stages)
     return findings
 
 

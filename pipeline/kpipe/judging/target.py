@@ -26,7 +26,8 @@ from kpipe.judging.shapes import ShapeQuestion, judge_shapes, read_tried
 from kpipe.judging.stages import stage_findings, timing_findings
 from kpipe.judging.ties import breaks_tie
 from kpipe.judging.times import check_limits, summarise
-from kpipe.judging.tolerance import COARSER, derived_tolerance, precision_class, tolerance_for
+from kpipe.judging.tolerance import COARSER, derived_tolerance, own_tolerance, precision_class, tolerance_for
+from kpipe.judging.variants import handed_in, variant_of
 from kpipe.judging.verdict import failing, unchecking
 from kpipe.preparation import prepared
 from kpipe.profiles import owed_profile
@@ -113,6 +114,7 @@ def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> 
     """
     bench = _Bench(scene, target, list(known))
     _absence(bench)
+    _one_batch(bench)
     name = f"run.{target.plan.name}"
     stage = scene.stages.get(name)
     if stage is not None:
@@ -127,6 +129,7 @@ def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> 
         _shapes(bench, answers, stage, scene.reference, cells)
     if answers is not None or (own is not None and not own.bad_rows):  # tensors that no runtime takes are compared all the same
         bench.findings += judge_preprocessing(scene.run, scene.evidence, scene.stages, target.plan)
+    bench.findings += handed_in(bench.target, bench.scene.stages)
     if answers is not None:
         _tensors_here(bench, answers)
         _precision(bench, answers)
@@ -140,6 +143,13 @@ def _absence(bench: _Bench) -> None:
     if plan.absent is not None:
         bench.findings.append(from_observation(plan.absent, target=plan.name, required=plan.required))
     bench.findings += [from_observation(o, target=plan.name, required=plan.required) for o in bench.target.problems]
+
+
+def _one_batch(bench: _Bench) -> None:
+    """A runtime that has one batch size where the artifact's is free."""
+    artifact, row = bench.target.artifact, RUNTIMES[bench.plan.runtime]
+    if artifact is not None and artifact.batch is None and row.batch is not None:
+        bench.add("KP212", f"{row.title} takes batches of {row.batch} only; the artifact's batch axis is free.", place=row.name)
 
 
 def _version(bench: _Bench, stage: StageEvidence) -> None:
@@ -178,12 +188,13 @@ def _cells(bench: _Bench, answers: Answers | None) -> Cells:
         reference=reference,
         inputs=bench.scene.evidence.golden.inputs,
         modes=modes,
-        tolerances=_tolerances(bench, precision, reference),
+        tolerances=_promised(bench, precision, reference),
         precision=precision,
         dtypes={spec.name: spec.dtype for spec in bench.scene.signature.outputs} if bench.scene.signature else {},
         max_flips=contract.agreement.max_flips,
         count_ties=contract.agreement.ties == "count",
-        own_decisions=profile.arrangements,
+        own_decisions=profile.arrangements or _decides(bench),
+        by_decisions=_decides(bench),
     )
     cells = judge_cells(bench.question)
     bench.findings += cells.findings
@@ -227,7 +238,7 @@ def _shapes(bench: _Bench, answers: Answers, stage: StageEvidence | None, refere
 def fixed_batch(target: TargetEvidence, answers: Answers) -> int | None:
     """The only batch size that the target can have: its artifact's, or the one that the model's own signature fixes; None where it is free."""
     if target.artifact is not None:
-        return target.artifact.batch
+        return RUNTIMES[target.plan.runtime].only_batch(target.artifact.batch)
     sizes = {spec.shape[0] for spec in answers.result.signature.inputs if spec.shape}
     return next((size for size in sizes if size is not None), None)
 
@@ -246,7 +257,9 @@ def _asked_precision(plan: TargetPlan, table: TargetTable) -> str:
 def _precision_class(bench: _Bench, answers: Answers) -> str:
     asked = _asked_precision(bench.plan, bench.table)
     return precision_class(
-        bench.scene.model_dtypes | ({asked} if asked else set()), answers.result.effective_precision, "f32" if asked else "default"
+        bench.scene.model_dtypes | _variants_class(bench) | ({asked} if asked else set()),
+        answers.result.effective_precision,
+        "f32" if asked else "default",
     )
 
 
@@ -254,6 +267,25 @@ def _tolerances(bench: _Bench, precision: str, reference: Reference) -> dict[str
     model = _models_class(bench)
     agreement, floors = bench.scene.contract.agreement, reference.floors
     return {o: tolerance_for(o, precision, agreement, bench.table, derived_tolerance(o, precision, model, floors)) for o in reference.answers.outputs}
+
+
+def _promised(bench: _Bench, precision: str, reference: Reference) -> dict[str, Tolerance]:
+    """What a target is held to against the reference; a variant that promises no numbers, to its own declared drift at most."""
+    if not _decides(bench):
+        return _tolerances(bench, precision, reference)
+    return {o: own_tolerance(o, bench.plan.quantize, bench.table) for o in reference.answers.outputs}
+
+
+def _decides(bench: _Bench) -> bool:
+    """Whether the target is a precision variant that decisions judge."""
+    variant = variant_of(bench.plan)
+    return variant is not None and not variant.precision
+
+
+def _variants_class(bench: _Bench) -> set[str]:
+    """The precision class that a variant's own name states, if any."""
+    variant = variant_of(bench.plan)
+    return {variant.precision} if variant is not None and variant.precision else set()
 
 
 def _own_tolerances(bench: _Bench, precision: str, reference: Reference) -> tuple[dict[str, Tolerance], bool]:
@@ -286,7 +318,7 @@ def _precision(bench: _Bench, answers: Answers) -> None:
     """Nothing may be coarser than what was asked for, unless the model's own layers are."""
     asked = _asked_precision(bench.plan, bench.table)
     effective = answers.result.effective_precision
-    if asked and not fine_enough(effective, bench.scene.model_dtypes | {asked}):
+    if asked and not fine_enough(effective, bench.scene.model_dtypes | _variants_class(bench) | {asked}):
         cause = f"The contract asks for {asked}; the runtime says that it computes in {effective or 'an unknown precision'}."
         bench.add("KP307", cause, asked=asked, effective=effective)
 
@@ -352,7 +384,7 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
     model_only, end_to_end = (summarise(timing.model_only), summarise(timing.end_to_end)) if timing else (None, None)
     peak = max((r.peak_rss_bytes for r in (stage.result, stage.timing) if r is not None), default=None) if stage else None
     size = bench.target.artifact.size if bench.target.artifact else None
-    if RUNTIMES[plan.runtime].artifact == "keras":
+    if RUNTIMES[plan.runtime].artifact == "keras" and not plan.quantize:
         size = bench.scene.evidence.candidate_size
     whole = None if result is None or result.load.lean else peak
     limits = check_limits(bench.table.limits, load=load, model_only=model_only, end_to_end=end_to_end, peak_bytes=whole, size_bytes=size)
@@ -362,12 +394,13 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
     record = TargetRecord(
         name=plan.name,
         runtime=plan.runtime,
-        title=RUNTIMES[plan.runtime].title,
+        title=RUNTIMES[plan.runtime].title + (f", {plan.quantize}" if plan.quantize else ""),
         required=plan.required,
         status=status,
         reason=_reason(bench, status),
         cells=counts,
         artifact=_artifact(bench),
+        variant=plan.quantize,
         settings=dict(plan.settings),
         chosen_settings=dict(plan.chosen),
         effective_precision=result.effective_precision if result else "",
@@ -500,6 +533,7 @@ def _artifact(bench: _Bench) -> ArtifactRecord | None:
         signature=artifact.signature,
         ops=dict(artifact.ops),
         fixed_batch=artifact.batch,
+        variant=artifact.variant or bench.plan.quantize,
         companions=tuple(_below(bench.scene.evidence.folder or bench.scene.run, path) for path in artifact.companions),
     )
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 DEFAULTS = {"float64": (1e-4, 1e-5), "float32": (1e-4, 1e-5), "float16": (1e-3, 1e-3), "bfloat16": (1e-2, 1e-2)}
 """Precision class to (rtol, atol)."""
 
+DECISIONS_ONLY = "decisions: {variant} promises no numbers"
+"""Source of a tolerance that judges none."""
+
 COARSER = ("float64", "float32", "float16", "bfloat16")
 
 
@@ -44,6 +47,18 @@ def derived_tolerance(output: str, precision: str, model: str, floors: Mapping[s
     return Tolerance(rtol=0.0, atol=K, source=f"auto: {K:g} times the noise floor{coarser}", unit="floor")
 
 
+def own_tolerance(output: str, variant: str, target: TargetTable) -> Tolerance:
+    """The tolerance of one output of a variant that decisions judge: the drift that the target's own table declares, else none at all."""
+    for where, table in _own_tables(output, target):
+        if table is not None:
+            return Tolerance(rtol=table.rtol, atol=table.atol, source=f"contract: {where}")
+    return Tolerance(rtol=0.0, atol=1.0, source=DECISIONS_ONLY.format(variant=variant), numeric=False)
+
+
+def _own_tables(output: str, target: TargetTable) -> list[tuple[str, ToleranceTable | None]]:
+    return [(f"outputs.{output}", target.outputs.get(output)), ("tolerance", target.tolerance)]
+
+
 def tolerance_for(output: str, precision: str, agreement: AgreementTable, target: TargetTable | None, derived: Tolerance | None = None) -> Tolerance:
     """The tolerance of one output of one target; the most specific one of the contract wins.
 
@@ -56,7 +71,7 @@ def tolerance_for(output: str, precision: str, agreement: AgreementTable, target
     """
     tables: list[tuple[str, ToleranceTable | None]] = []
     if target is not None:
-        tables += [(f"outputs.{output}", target.outputs.get(output)), ("tolerance", target.tolerance)]
+        tables += _own_tables(output, target)
     tables.append((f"agreement.outputs.{output}", agreement.outputs.get(output)))
     if not isinstance(agreement.tolerance, str):
         tables.append(("agreement.tolerance", agreement.tolerance))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
+from kpipe_stages.catalog import VARIANTS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -29,7 +31,8 @@ def _folder(target: TargetRecord) -> str:
     artifact = target.artifact
     if artifact is None:
         return "keras"
-    return f"provided/{target.name}" if artifact.provided else artifact.format
+    made = f"{artifact.format}_{artifact.variant}" if artifact.variant else artifact.format
+    return f"provided/{target.name}" if artifact.provided else made
 
 
 def _document(record: RunRecord, targets: list[TargetRecord]) -> str:
@@ -51,6 +54,7 @@ def _document(record: RunRecord, targets: list[TargetRecord]) -> str:
     if artifact is not None:
         facts = {
             "format": artifact.format,
+            "variant": artifact.variant or "none",
             "path": artifact.path,
             "companions": list(artifact.companions),
             "sha256": artifact.sha256,
@@ -59,6 +63,9 @@ def _document(record: RunRecord, targets: list[TargetRecord]) -> str:
         facts |= {"repairs": list(artifact.repairs), "fixed_batch": artifact.fixed_batch or "any", "converters": artifact.versions}
     document["artifact"] = _table(facts)
     document["signature"] = _table(_signature(record, targets[0]))
+    variant = VARIANTS.get(artifact.format, {}).get(artifact.variant) if artifact is not None and not artifact.provided else None
+    if variant is not None and variant.calibrates and (used := record.calibration) is not None:
+        document["calibration"] = _table({"path": used.path, "sha256": used.sha256, "inputs": used.count})
     document["targets"] = _table({t.name: _target(t) for t in targets})
     return tomlkit.dumps(document)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.codes import CODES
 from kpipe.record import CellCounts
-from kpipe.report import grouping, ledger, plots, reach_plot, shape_table, summary, text
+from kpipe.report import grouping, ledger, plots, reach_plot, savings, shape_table, summary, text
 from kpipe.report.comparison import blocks as comparison_blocks
 
 if TYPE_CHECKING:
@@ -153,6 +153,9 @@ def _context(record: RunRecord) -> dict[str, Any]:
         "rows": list(zip(summary.rows(record), record.targets, strict=True)),
         "gauges": [_gauge(summary.worst_drift(t)) for t in record.targets],
         "cells": _cells(record),
+        "savings": savings.saving_rows(record),
+        "saving_headings": savings.HEADINGS,
+        "savings_explained": savings.EXPLAINED,
         "statuses": summary.status_counts(record),
         "caveats": summary.warnings_first(record),
         "trusted": summary.trusted(record),

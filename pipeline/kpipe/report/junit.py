@@ -111,7 +111,8 @@ def _drift_outcome(drift: Drift) -> tuple[str, str]:
     if summary.drift_passes(drift):
         return "", ""
     cells = f"{drift.cells.passed} pass, {drift.cells.failed} fail, {drift.cells.unchecked} unchecked"
-    worst = f"largest difference {text.number(drift.max_abs)} on {text.shorten(drift.worst_input, 80)}, {text.share(drift.smallest_factor)} of what is allowed"
+    allowed = f"{text.share(drift.smallest_factor)} of what is allowed" if drift.tolerance.numeric else "where decisions judge"
+    worst = f"largest difference {text.number(drift.max_abs)} on {text.shorten(drift.worst_input, 80)}, {allowed}"
     nothing_wrong = drift.cells.failed == 0 and (drift.cells.unchecked > 0 or drift.cells.passed == 0)
     return "error" if nothing_wrong else "failure", f"cells: {cells}; {worst}"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kpipe.findings import Severity
 from kpipe.record import CellStatus, Verdict
-from kpipe.report import ledger, shape_table, summary, text
+from kpipe.report import ledger, savings, shape_table, summary, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +31,7 @@ def render_markdown(record: RunRecord) -> str:
         _heading(record),
         _facts(record),
         _table(record),
+        _savings(record),
         _shapes(record),
         *(_findings(severity, found) for severity, found in summary.by_severity(record.findings).items()),
         _flips(record),
@@ -95,6 +96,15 @@ def _table(record: RunRecord) -> str:
         "| target | status | worst drift | of the tolerance | flips | load | p50 | p90 | size | reason |\n|:--|:--|--:|--:|--:|--:|--:|--:|--:|:--|"
     )
     return "\n".join([head, *(_row(row) for row in rows)])
+
+
+def _savings(record: RunRecord) -> str:
+    rows = savings.saving_rows(record)
+    if not rows:
+        return ""
+    head = f"| {' | '.join(savings.HEADINGS)} |\n|:--|{'--:|' * (len(savings.HEADINGS) - 1)}"
+    lines = [f"| {' | '.join([('&nbsp;&nbsp;' if row.variant else '') + code(row.name, 60), *row.values])} |" for row in rows]
+    return "\n".join(["### What each saving costs", "", escape(savings.EXPLAINED), "", head, *lines])
 
 
 def _row(row: summary.TargetRow) -> str:

@@ -47,7 +47,7 @@ def drift_plot(record: RunRecord) -> str:
     targets = [t for t in record.targets if t.drift][:MAX_ROWS]
     if not targets:
         return ""
-    low, high = _decades([d.smallest_factor for t in targets for d in t.drift], (-2, 1))
+    low, high = _decades([d.smallest_factor for t in targets for d in t.drift if d.tolerance.numeric], (-2, 1))
     with svg.canvas("drift", rows=len(targets), row=_ROW) as page:
         axes = page.axes
         _rows(axes, [_label(t.name) for t in targets])
@@ -57,7 +57,10 @@ def drift_plot(record: RunRecord) -> str:
         axes.text(1.12, -0.72, "tolerance", color=svg.INK, fontsize=10.5, va="center")
         for y, target in enumerate(targets):
             for d in target.drift:
-                _drift_dot(axes, d, y, low, high)
+                if d.tolerance.numeric:
+                    _drift_dot(axes, d, y, low, high)
+            if not any(d.tolerance.numeric for d in target.drift):
+                axes.text(low, y, "judged by decisions", color=svg.INK, fontsize=10.5, va="center")
         axes.set_xlabel("largest difference as a multiple of what is allowed (left edge: exact; right edge: not finite)")
         return page.finish("Drift by target against the tolerance", _drift_words(targets))
 
@@ -69,9 +72,7 @@ def _drift_dot(axes: Axes, drift: Drift, y: float, low: float, high: float) -> N
     marker = "X" if failed else ("o" if drift.mode == "alone" else "D" if " vs " in drift.mode else "s")
     color = svg.FAIL if failed else svg.PASS
     lift = 0.0 if drift.mode == "alone" else (0.2 if " vs " in drift.mode else -0.2)
-    axes.plot(
-        [x], [y + lift], marker, ms=7 if failed else 6, mfc=color if drift.tolerance.numeric else "none", mec=color, mew=1, ls="none", alpha=0.9
-    )
+    axes.plot([x], [y + lift], marker, ms=7 if failed else 6, mfc=color, mec=color, mew=1, ls="none", alpha=0.9)
 
 
 def _drift_words(targets: Sequence[TargetRecord]) -> str:
@@ -79,7 +80,8 @@ def _drift_words(targets: Sequence[TargetRecord]) -> str:
     for target in targets:
         worst = summary.worst_drift(target)
         if worst:
-            parts.append(f"{_label(target.name)}: {text.share(worst.smallest_factor)} of the tolerance")
+            told = f"{text.share(worst.smallest_factor)} of the tolerance" if worst.tolerance.numeric else "judged by decisions"
+            parts.append(f"{_label(target.name)}: {told}")
     return "; ".join(parts)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kpipe.findings import Severity
 from kpipe.record import CellStatus, Verdict
-from kpipe.report import shape_table, summary, text
+from kpipe.report import savings, shape_table, summary, text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -41,6 +42,7 @@ def render_table(record: RunRecord, *, color: bool, width: int) -> str:
     console = _console(color=color, width=max(60, width))
     _print_verdict(console, record)
     _print_targets(console, record)
+    _print_savings(console, record)
     _print_shapes(console, record)
     for severity in (Severity.ERROR, Severity.WARNING):
         _print_findings(console, severity, summary.by_severity(record.findings)[severity])
@@ -135,6 +137,36 @@ def _print_shapes(console: Console, record: RunRecord) -> None:
         bad = any(cell is not None and cell.bad for cell in row.cells)
         _print(console, f"{text.shorten(row.name, 60)}  {row.brief}", indent=2, style=_STATUS_STYLE[CellStatus.FAIL] if bad else "")
     console.print()
+
+
+def _print_savings(console: Console, record: RunRecord) -> None:
+    """What each precision variant saves, and what that costs; nothing where there is none. A narrow terminal gets no ratios."""
+    rows = savings.saving_rows(record)
+    lines = _saving_lines(console, rows, savings.HEADINGS)
+    if max((len(line) for line in lines), default=0) > console.width:
+        short = [replace(row, values=tuple(map(savings.without_ratio, row.values))) for row in rows]
+        lines = _saving_lines(console, short, savings.SHORT_HEADINGS)
+    for line in lines:
+        _raw(console, line)
+    if lines:
+        console.print()
+
+
+def _saving_lines(console: Console, rows: list[savings.SavingRow], headings: tuple[str, ...]) -> list[str]:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        return []
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for position, name in enumerate(headings):
+        table.add_column(name, justify="right" if position else "left", no_wrap=True)
+    for row in rows:
+        name = text.shorten(_plain(console, row.name), max(14, console.width - 60))
+        table.add_row(Text(f"  {name}" if row.variant else name), *(Text(value) for value in row.values))
+    wide = _console(color=False, width=1000)  # measured before it is shown: nothing is cut or folded
+    wide.print(table)
+    return [line.rstrip() for line in _stream(wide).getvalue().split("\n")[:-1]]
 
 
 def _table_lines(console: Console, rows: list[summary.TargetRow]) -> list[str]:

@@ -10,13 +10,26 @@ from typing import TYPE_CHECKING, Any
 from kpipe.running import jobs
 from kpipe.running.request import Resolved
 from kpipe.running.workshop import Workshop
-from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.catalog import RUNTIMES, VARIANTS
 from kpipe_stages.codec import decode
 from kpipe_stages.digest import digest
-from kpipe_stages.protocol import Artifact, ArtifactResult, ExportOpenvinoJob, ExportResult, Observation, OpenArtifactJob, Signature
+from kpipe_stages.protocol import (
+    Artifact,
+    ArtifactResult,
+    Binding,
+    ExportOpenvinoJob,
+    ExportResult,
+    Observation,
+    OpenArtifactJob,
+    QuantizeJob,
+    Signature,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
     from kpipe.evidence import TargetPlan
+    from kpipe_stages.protocol import PrepareResult
 
 
 @dataclass
@@ -27,8 +40,12 @@ class Artifacts:
     resolved: Resolved
     parameters: int
     """Numbers in the candidate, by its archive."""
+    weight_bytes: int = 0
+    """Bytes that they take there."""
     futures: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
     """Format to its artifact, or None where there will be none; ``signature`` to the model's own, as reloaded on TensorFlow."""
+    variants: dict[tuple[str, str], asyncio.Task[Artifact | None]] = field(default_factory=dict)
+    """Format and variant to what makes it."""
     used: dict[str, Artifact] = field(default_factory=dict)
     """Target name to the artifact it was run on."""
     problems: dict[str, list[Observation]] = field(default_factory=dict)
@@ -97,9 +114,54 @@ class Artifacts:
             if not future.done():
                 future.set_result(None)
 
+    async def quantize(self, plans: Sequence[TargetPlan], calibration: Awaitable[PrepareResult | None], tensors: Path) -> Artifact | None:
+        """Make a precision variant as soon as its float artifact is there; None where there will be none, which findings say.
+
+        Args:
+            plans: the targets that run the variant.
+            calibration: the prepared calibration set, None where it can't be used.
+            tensors: where its tensors lie.
+        """
+        kind, variant = RUNTIMES[plans[0].runtime].artifact, plans[0].quantize
+        signature = await self.signature()
+        source = await self.futures[kind] if kind != "keras" else self._candidate(signature) if signature else None
+        if source is None or signature is None:
+            return None
+        saved_model = await self.futures["saved_model"] if kind == "litert" else None
+        if kind == "litert" and saved_model is None:
+            for plan in plans:
+                self.problem(plan.name, Observation("KP220", f"There is no SavedModel to make '{plan.name}' from.", "", plan.name))
+            return None
+        ready = await calibration if VARIANTS[kind][variant].calibrates else None
+        if VARIANTS[kind][variant].calibrates and ready is None:
+            return None
+        job = QuantizeJob(
+            variant=variant,
+            source=source,
+            saved_model=saved_model,
+            signature=signature,
+            out=str(self.shop.folder.artifacts),
+            trust=self.resolved.trust,
+            tensors=str(tensors) if ready is not None else "",
+            names=ready.names if ready is not None else (),
+            rows=ready.rows if ready is not None else 0,
+            parameters=self.parameters,
+            repairs=self.shop.contract.export.repairs,
+        )
+        stage = await self.shop.in_turn(self.shop.order(f"quantize.{kind}.{variant}", f"quantize_{kind}", job))
+        return decode(ArtifactResult, stage.result.data).artifact if stage.result is not None and stage.result.data else None
+
+    def _candidate(self, signature: Signature) -> Artifact:
+        """The candidate, as what Keras' own variants are made from."""
+        names = Binding({spec.name: spec.name for spec in signature.inputs}, {spec.name: spec.name for spec in signature.outputs})
+        path, candidate = str(self.resolved.request.model), self.resolved
+        return Artifact("keras", path, candidate.sha256, candidate.size, signature, names, {}, (), self.weight_bytes)
+
     async def of(self, plan: TargetPlan) -> Artifact | None:
         """The file that the target runs: handed in, or exported."""
         kind = RUNTIMES[plan.runtime].artifact
+        if plan.quantize and not plan.provided:
+            return await self.variants[kind, plan.quantize]
         if not plan.provided:
             made: Artifact | None = await self.futures[kind]
             return made

@@ -29,7 +29,7 @@ from kpipe_stages.protocol import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from kpipe.contract import LimitsTable
     from kpipe.evidence import TargetPlan
@@ -45,6 +45,11 @@ def prepare_job(golden: GoldenSet, specs: tuple[InputSpec, ...]) -> PrepareJob:
     if golden.kind != "raw":
         specs = tuple(InputSpec(name=name, decode="array") for name in golden.inputs[0].files)
     return PrepareJob(items=golden_items(golden), inputs=specs)
+
+
+def calibration_job(calibration: GoldenSet, specs: tuple[InputSpec, ...]) -> PrepareJob:
+    """As `prepare_job`, of the calibration set."""
+    return replace(prepare_job(calibration, specs), what="calibration input")
 
 
 def made_by_code(spec: InputSpec) -> bool:
@@ -64,10 +69,15 @@ def fingerprint_job(common: Common, reference: PrepareResult, own: PrepareResult
     )
 
 
-def needed_formats(plans: Iterable[TargetPlan]) -> tuple[str, ...]:
-    """What has to be exported for the targets that can run; the IR is converted from the SavedModel."""
+def variants_of(plans: Sequence[TargetPlan]) -> list[TargetPlan]:
+    """The targets whose precision variant has to be made."""
+    return [plan for plan in plans if plan.absent is None and plan.quantize and not plan.provided]
+
+
+def needed_formats(plans: Sequence[TargetPlan]) -> tuple[str, ...]:
+    """What has to be exported for the targets that can run; the IR is converted from the SavedModel, and so are LiteRT's variants."""
     wanted = {RUNTIMES[plan.runtime].artifact for plan in plans if plan.absent is None and not plan.provided}
-    if "openvino_ir" in wanted:
+    if "openvino_ir" in wanted or any(RUNTIMES[plan.runtime].artifact == "litert" for plan in variants_of(plans)):
         wanted.add("saved_model")
     return tuple(name for name in ("saved_model", "litert", "onnx") if name in wanted)
 
@@ -196,12 +206,14 @@ def run_job(
     )
     if artifact is None:
         return job
+    if artifact.format == "keras":  # its worker states signature and names itself
+        return replace(job, artifact=artifact.path, sha256=artifact.sha256)
     return replace(
         job,
         artifact=artifact.path,
         signature=signature,
         binding=artifact.binding,
-        fixed_batch=artifact.batch,
+        fixed_batch=RUNTIMES[plan.runtime].only_batch(artifact.batch),
         sha256=artifact.sha256,
         companions=artifact.companions,
         op_layers=artifact.op_layers,

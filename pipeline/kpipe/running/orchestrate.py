@@ -17,21 +17,22 @@ from typing import TYPE_CHECKING, Any
 from kpipe.axes import placed_axes, shape_cases
 from kpipe.contract import Contract, TargetTable, check_names
 from kpipe.errors import KpipeError
-from kpipe.evidence import EVIDENCE_VERSION, Ending, Evidence, Installed, TargetEvidence, TargetPlan
+from kpipe.evidence import CALIBRATE_STAGE, EVIDENCE_VERSION, Ending, Evidence, Installed, TargetEvidence, TargetPlan
 from kpipe.golden import NO_GOLDEN_SET, GoldenSet, array_golden_set, sha256_of
 from kpipe.infer import decision_specs
 from kpipe.preparation import prepared
 from kpipe.profiles import SIGNOFF
 from kpipe.running import jobs, system
 from kpipe.running.artifacts import Artifacts
+from kpipe.running.calibration import check_calibration
 from kpipe.running.checks import check_prepared, nonfinite
 from kpipe.running.deciding import decide_job
 from kpipe.running.launch import Launcher, Order, WorkerProcess, make_home, wants_timing, worker_settings
 from kpipe.running.own_inputs import fingerprint, prepare_own
 from kpipe.running.plan import input_specs, plan_reference, plan_targets
-from kpipe.running.request import Resolved
+from kpipe.running.request import Resolved, calibration_record
 from kpipe.running.workshop import Workshop
-from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.catalog import RUNTIMES, VARIANTS
 from kpipe_stages.codec import decode
 from kpipe_stages.protocol import (
     InspectJob,
@@ -112,6 +113,7 @@ class Validation:
             raise Stopped
         inspected = decode(InspectResult, stage.result.data)
         self.artifacts.parameters = inspected.parameters
+        self.artifacts.weight_bytes = inspected.weight_bytes
         if inspected.sha256 != self.resolved.sha256:
             self.refusals.append(
                 Observation(
@@ -165,8 +167,42 @@ class Validation:
         if any(RUNTIMES[plan.runtime].artifact == "openvino_ir" and not plan.provided for plan in runnable):
             self.artifacts.expect(("openvino_ir",))
             group.create_task(self.artifacts.convert_openvino())
+        self._quantize(group, runnable, signature, early)
         for plan in sorted(runnable, key=lambda plan: RUNTIMES[plan.runtime].artifact != "keras"):
             group.create_task(self._target(group, plan, common, early))
+
+    def _quantize(self, group: asyncio.TaskGroup, runnable: list[TargetPlan], signature: Signature, ready: PrepareResult) -> None:
+        """Start what makes each precision variant, once however many targets run it, and the calibration set that some need."""
+        wanted = jobs.variants_of(runnable)
+        needing = [plan for plan in wanted if VARIANTS[RUNTIMES[plan.runtime].artifact][plan.quantize].calibrates]
+        calibration = group.create_task(self._calibrate(needing, signature, ready))
+        users: dict[tuple[str, str], list[TargetPlan]] = {}
+        for plan in wanted:
+            users.setdefault((RUNTIMES[plan.runtime].artifact, plan.quantize), []).append(plan)
+        for key, plans in users.items():
+            made = self.artifacts.quantize(plans, calibration, self.shop.launcher.folder / CALIBRATE_STAGE / "tensors")
+            self.artifacts.variants[key] = group.create_task(made)
+
+    async def _calibrate(self, needing: list[TargetPlan], signature: Signature, ready: PrepareResult) -> PrepareResult | None:
+        """Prepare the calibration set and hold it against the golden one; None where it can't be used, which the targets' findings say."""
+        calibration, golden = self.resolved.calibration, self.golden
+        if not needing or calibration is None or golden is None:
+            return None
+        stage = await self.shop.in_turn(self.shop.order(CALIBRATE_STAGE, "prepare", jobs.calibration_job(calibration, self.reference.inputs)))
+        own = prepared(stage)
+        if own is None or own.bad_rows:
+            return None
+        folder = self.shop.launcher.folder
+        try:
+            problems = await asyncio.to_thread(
+                check_calibration, calibration, own, folder / CALIBRATE_STAGE / "tensors", golden, ready, folder / "prepare" / "tensors", signature
+            )
+        except (OSError, ValueError, LookupError) as error:
+            problems = [Observation("KP314", f"The calibration set's tensors can't be read back: {error}", "", CALIBRATE_STAGE)]
+        for plan in needing:
+            for problem in problems:
+                self.artifacts.problem(plan.name, problem)
+        return None if problems else own
 
     def _references(self, common: jobs.Common, ready: PrepareResult, *, forced: bool) -> Iterator[Order]:
         """The reference, the same on one thread, and the candidate in float64: each where it can run and is asked for."""
@@ -217,7 +253,7 @@ class Validation:
 
     async def _target(self, group: asyncio.TaskGroup, plan: TargetPlan, common: jobs.Common, ready: PrepareResult) -> None:
         artifact, signature = None, None
-        if RUNTIMES[plan.runtime].artifact != "keras":
+        if RUNTIMES[plan.runtime].artifact != "keras" or plan.quantize:
             artifact, signature = await self.artifacts.of(plan), await self.artifacts.signature()
             if artifact is None or signature is None:
                 return
@@ -320,6 +356,7 @@ class Validation:
             installed=self._installed() if signed else {},
             custom_objects={path: self.code[path] for path in self.resolved.trust.custom_objects},
             worker_settings=worker_settings() if signed else {},
+            calibration=calibration_record(self.resolved.calibration),
         )
 
     def _installed(self) -> dict[str, Installed]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
 
-from kpipe.contract import Contract, LoadedContract, TargetTable, input_files
+from kpipe.contract import Contract, LoadedContract, TargetTable, input_files, runtime_of
 from kpipe.errors import UsageError, nearest
 from kpipe.evidence import TargetPlan
 from kpipe_stages.catalog import RUNTIMES, Runtime
@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
 def _plan(
     name: str, table: TargetTable, loaded: LoadedContract, interpreter: Interpreter, only: tuple[str, ...], digests: Mapping[str, str]
 ) -> TargetPlan:
-    row = RUNTIMES[table.runtime or name]
+    row = RUNTIMES[runtime_of(name, table)]
     chosen = {key: value for key, value in row.float32_settings if table.precision == "f32" and key not in table.settings}
     required = row.required_by_default if table.required is None else table.required
     own: dict[str, Input] = {**loaded.contract.inputs, **table.inputs} if table.inputs else {}
@@ -136,6 +136,7 @@ def _plan(
         provided=str(loaded.resolve(table.artifact)) if table.artifact else "",
         inputs=input_specs(own, loaded, digests),
         quiet_load=table.limits.load_s is not None,
+        quantize=table.quantize or "",
         absent=_absent(name, row, table, interpreter, only),
     )
 

@@ -11,6 +11,7 @@ from kpipe.errors import GoldenError, UsageError, nearest
 from kpipe.golden import GoldenSet, array_golden_set, load_golden_folder, rule_problems, sha256_of
 from kpipe.inputs import Input, raw_inputs
 from kpipe.profiles import PROFILES, Profile
+from kpipe.record import CalibrationRecord
 from kpipe.rules import place_of_rule
 from kpipe_stages.decisions import runs_code
 from kpipe_stages.protocol import Observation, Trust
@@ -57,6 +58,8 @@ class Resolved:
     """Found before anything ran."""
     input_files: dict[str, str] = field(default_factory=dict)
     """The code and tensors that inputs name: absolute path to SHA-256. Empty where the golden inputs aren't raw files."""
+    calibration: GoldenSet | None = None
+    """What precision variants are calibrated on, in the form of a golden set."""
     decision_code: dict[str, dict[str, str]] = field(default_factory=dict)
     """Rule name to the files of the user's own code that decides: absolute path to SHA-256."""
 
@@ -83,6 +86,7 @@ def resolve(request: Request, *, golden: bool = True) -> Resolved:
         more = f" {len(problems)} problems of this kind in all." if len(problems) > 1 else ""
         raise GoldenError(f"golden set {found.shown}: {problems[0]}{more}")
     digest = sha256_of(model)
+    calibration = _calibration(loaded) if golden else None
     return Resolved(
         request=replace(request, model=model),
         given=request.model,
@@ -91,7 +95,8 @@ def resolve(request: Request, *, golden: bool = True) -> Resolved:
         trust=_trust(request, loaded),
         sha256=digest,
         size=model.stat().st_size,
-        refusals=tuple(_refusals(loaded.contract, digest, found)) if golden else (),
+        refusals=(*_refusals(loaded.contract, digest, found), *_other_calibration(loaded.contract, calibration)) if golden else (),
+        calibration=calibration,
         input_files=_input_files(loaded, found) if golden else {},
         decision_code=_decision_code(loaded) if golden else {},
     )
@@ -135,6 +140,43 @@ def _golden(request: Request, loaded: LoadedContract) -> GoldenSet | None:
             f"golden set {path} does not exist. Expected a folder with manifest.toml, or an .npz of arrays named as the model's inputs."
         )
     return load_arrays(path)
+
+
+def _calibration(loaded: LoadedContract) -> GoldenSet | None:
+    """The calibration set that the contract names; it has the form of a golden set."""
+    table = loaded.contract.calibration
+    if table is None:
+        return None
+    path = loaded.resolve(table.path)
+    try:
+        if path.is_dir():
+            if not loaded.contract.inputs:
+                raise GoldenError("it holds raw files, and the contract has no [inputs] that say how they become tensors.")
+            return load_golden_folder(path, tuple(loaded.contract.inputs), table.path)
+        if not path.is_file():
+            raise GoldenError("it does not exist. Expected a folder with manifest.toml, or an .npz of arrays named as the model's inputs.")
+        return load_arrays(path)
+    except GoldenError as error:
+        raise GoldenError(f"calibration set {table.path}: {error}") from error
+
+
+def calibration_record(calibration: GoldenSet | None) -> CalibrationRecord | None:
+    """What the record keeps of the calibration set."""
+    if calibration is None:
+        return None
+    return CalibrationRecord(calibration.kind, calibration.shown, _digest_of(calibration), len(calibration.inputs))
+
+
+def _digest_of(calibration: GoldenSet) -> str:
+    return calibration.manifest_sha256 or next(iter(calibration.inputs[0].sha256.values()))
+
+
+def _other_calibration(contract: Contract, calibration: GoldenSet | None) -> list[Observation]:
+    wanted = contract.calibration.sha256 if contract.calibration else None
+    if wanted is None or calibration is None or _digest_of(calibration) == wanted:
+        return []
+    cause = f"The calibration set's SHA-256 is {_digest_of(calibration)}; the contract names {wanted}."
+    return [Observation("KP223", cause, "Restore the set, or approve the new one in the contract.", "calibration.sha256")]
 
 
 def load_arrays(path: Path) -> GoldenSet:

@@ -45,7 +45,7 @@ def kpipe_version() -> str:
 def catalog_distributions() -> tuple[str, ...]:
     """Every distribution that a runtime of the catalog needs, and the exporters'."""
     names = [name for row in RUNTIMES.values() for name in row.distributions]
-    return tuple(dict.fromkeys([*names, "onnx", "tf2onnx"]))
+    return tuple(dict.fromkeys([*names, "onnx", "tf2onnx", "nncf"]))
 
 
 @cache

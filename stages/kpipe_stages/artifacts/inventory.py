@@ -178,7 +178,7 @@ def match_names(mine: Sequence[str], theirs: Sequence[str], known: Mapping[str, 
     forms = (
         lambda name, other: name == _unwrapped(other),
         lambda name, other: safe.get(name, name) == _unwrapped(other),
-        lambda name, other: _letters(name) == _letters(_unwrapped(other)) != "",
+        lambda name, other: letters(name) == letters(_unwrapped(other)) != "",
     )
     for form in forms:
         left, right = _left(mine, bound), _right(theirs, bound)
@@ -205,7 +205,8 @@ def _unwrapped(name: str) -> str:
     return re.sub(r":\d+$", "", name).removeprefix("serving_default_")
 
 
-def _letters(name: str) -> str:
+def letters(name: str) -> str:
+    """A name without regard to case and punctuation."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 

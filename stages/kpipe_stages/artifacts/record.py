@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kpipe_stages.artifacts.inventory import FORMAT_TITLES, Opened, bind, compare_size
+from kpipe_stages.artifacts.inventory import FORMAT_TITLES, Opened, bind, compare_size, letters
 from kpipe_stages.digest import digest, size
 from kpipe_stages.protocol import Artifact, Binding, Observation, Signature, StageError
 
@@ -82,9 +82,16 @@ def record(
         versions=written.versions,
         batch=opened.batch,
         companions=tuple(str(path) for path in opened.companions),
-        op_layers={op: tuple(places[:NAMED_LAYERS]) for op in opened.ops if (places := traced.places_of(op.removeprefix("Flex")))} if traced else {},
+        op_layers=_op_layers(opened, traced) if traced is not None else {},
     )
     return artifact, seen
+
+
+def _op_layers(opened: Opened, traced: Trace) -> dict[str, tuple[str, ...]]:
+    """The layers of every op of the artifact that is one of the trace's: written the same, or in the format's own spelling (``SQUARE``)."""
+    spelling = {letters(op): op for op in opened.ops}
+    found = {op: op if op in opened.ops else spelling.get(letters(op), "") for op in traced.op_layers}
+    return {found[op]: tuple(places[:NAMED_LAYERS]) for op, places in traced.op_layers.items() if found[op]}
 
 
 def accept(worker: Worker, written: Written, model: Signature, parameters: int) -> Artifact:

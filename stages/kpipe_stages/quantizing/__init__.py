@@ -1,0 +1,1 @@
+"""How each format's precision variants are made; one module a format, each with ``make``."""
