@@ -191,6 +191,23 @@ def selftest(
     return run_command(model, contract, tuple(only or ()), out, healthy, as_json=as_json)
 
 
+@app.command()
+def compatibility(
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Only units of this name; patterns as for files: 'Conv*'. May be repeated.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the page here (Markdown).")] = None,
+    as_json: Annotated[Path | None, typer.Option("--json", help="Write the table here, as data.")] = None,
+    against: Annotated[Path | None, typer.Option("--against", help="An earlier --json: print what has changed since.")] = None,
+    keep: Annotated[Path | None, typer.Option("--keep", help="Work in this folder and leave everything there; a second run goes on with it.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Workers at a time; else one a core.")] = None,
+) -> int:
+    """Run every layer, activation and op of Keras on every runtime, and write down what works."""
+    from kpipe.cli.compatibility import run_compatibility
+
+    return run_compatibility(tuple(only or ()), out, as_json, against, keep, jobs)
+
+
 def command(words: list[str]) -> int:
     """Run a command; its exit code.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,13 +18,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kpipe.record import Tolerance
-    from kpipe_stages.rows import Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 FLOAT32_EPSILON = 2.0**-23
 CHUNK_VALUES = 4_000_000
 """Values compared at a time: bounds memory whatever the number of rows."""
+
+
+class Rows(Protocol):
+    """What is compared: `kpipe_stages.rows.Rows`, or anything that answers likewise."""
+
+    @property
+    def dtype(self) -> str:
+        """Of all rows."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def shape(self, index: int, /) -> tuple[int, ...]:
+        """Of one row."""
+
+    def __getitem__(self, index: int, /) -> Array:
+        """One row."""
 
 
 class Problem(enum.StrEnum):
