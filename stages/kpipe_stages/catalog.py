@@ -130,6 +130,7 @@ STAGES: dict[str, str] = {
     "truth": "kpipe_stages.run_truth",
     "cut": "kpipe_stages.cut_model",
     "isolate": "kpipe_stages.isolate_layer",
+    "build": "kpipe_stages.build_untrained",
     "zoo": "kpipe_stages.zoo.stage",
     "plant": "kpipe_stages.plant",
     "plant_read": "kpipe_stages.plant_read",

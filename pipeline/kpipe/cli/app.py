@@ -192,6 +192,25 @@ def selftest(
 
 
 @app.command()
+def preflight(
+    source: Annotated[str, typer.Argument(help="module:function (or file.py:function) that builds the model, or a .keras file.", show_default=False)],
+    target: Annotated[list[str] | None, typer.Option("--target", help="Only this target. May be repeated; the others stay unchecked.")] = None,
+    contract: Annotated[Path | None, typer.Option("--contract", help="Its targets, settings and export rules; else every installed runtime.")] = None,
+    custom_objects: CustomObjects = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder; else runs/<UTC time>-<function>.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Workers at a time; else one a core.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the weights.")] = 0,
+    as_json: Json = False,
+) -> int:
+    """Ask of an untrained model: would it convert, load and agree? 0 yes, 1 no, 3 unchecked; never a verdict."""
+    from kpipe.cli.preflight import run_preflight
+    from kpipe.preflight.run import Order
+
+    order = Order(source, tuple(target or ()), contract, tuple(custom_objects or ()), out, jobs, seed)
+    return run_preflight(order, as_json=as_json)
+
+
+@app.command()
 def compatibility(
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Only units of this name; patterns as for files: 'Conv*'. May be repeated.")
