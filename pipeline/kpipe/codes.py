@@ -316,6 +316,20 @@ _ROWS = (
         "Build the layer without training=True and without stateful=True for the model that ships.",
     ),
     Code(
+        "KP230",
+        E,
+        "Op outside the profile",
+        "The artifact holds an op that the place which the contract names doesn't have.",
+        "Replace the layer, convert otherwise, or name the place that has the op.",
+    ),
+    Code(
+        "KP231",
+        E,
+        "Op profile not checked",
+        "Nothing could be held against the op profile that the contract names.",
+        "Mend what kept the artifact from being made or loaded, or check it on a machine that has the device.",
+    ),
+    Code(
         "KP301",
         E,
         "Runtime not installed",
@@ -608,6 +622,24 @@ _ROWS = (
 CODES: dict[str, Code] = {row.code: row for row in _ROWS}
 
 UNCHECKED_CODES = frozenset(
-    {"KP301", "KP302", "KP304", "KP305", "KP306", "KP310", "KP312", "KP314", "KP315", "KP417", "KP419", "KP505", "KP604", "KP609", "KP610", "KP611"}
+    {
+        "KP231",
+        "KP301",
+        "KP302",
+        "KP304",
+        "KP305",
+        "KP306",
+        "KP310",
+        "KP312",
+        "KP314",
+        "KP315",
+        "KP417",
+        "KP419",
+        "KP505",
+        "KP604",
+        "KP609",
+        "KP610",
+        "KP611",
+    }
 )
 """What the machine does, not the artifact: it leaves cells unchecked (INCOMPLETE) and fails nothing by itself."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kpipe.findings import Finding
-from kpipe_stages.protocol import Identity, Signature
+from kpipe_stages.protocol import Identity, OpUse, Signature
 
 SCHEMA_VERSION = 1
 
@@ -220,6 +220,10 @@ class ArtifactRecord:
     fixed_batch: int | None = None
     companions: tuple[str, ...] = ()
     """Files that belong to it and are in its digest and size, as ``path`` is given."""
+    inventory: tuple[OpUse, ...] = ()
+    """``ops`` with version, dtypes and layers; empty in a record of an earlier kpipe."""
+    opset: int = 0
+    """ONNX only: the opset of ai.onnx that the file declares; 0 elsewhere."""
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,7 @@ STAGES: dict[str, str] = {
     "cut": "kpipe_stages.cut_model",
     "isolate": "kpipe_stages.isolate_layer",
     "build": "kpipe_stages.build_untrained",
+    "list_ops": "kpipe_stages.list_ops",
     "zoo": "kpipe_stages.zoo.stage",
     "plant": "kpipe_stages.plant",
     "plant_read": "kpipe_stages.plant_read",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kpipe_stages.session import Description, check_settings, fault, owned
+from kpipe_stages.session import Description, check_settings, fault, owned, telling_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,6 +50,22 @@ def check_properties(core: Any, settings: Mapping[str, Any]) -> None:
         StageError: KP303.
     """
     check_settings(NAME, settings, [name for name, access in core.get_property("CPU", "SUPPORTED_PROPERTIES").items() if access != "RO"])
+
+
+def query(core: Any, artifact: str, device: str) -> dict[str, Any]:
+    """Which ops of a file a device doesn't take, by type; or why it can't be asked."""
+    if device not in core.available_devices:
+        return {"device": device, "problem": f"this machine has no {device}, only {', '.join(core.available_devices)}", "unsupported": {}}
+    model = core.read_model(artifact)
+    try:
+        taken = core.query_model(model, device)
+    except RuntimeError as error:
+        return {"device": device, "problem": f"{device} can't be asked: {telling_line(error)}", "unsupported": {}}
+    unsupported: dict[str, list[str]] = {}
+    for node in model.get_ops():
+        if node.friendly_name not in taken:
+            unsupported.setdefault(node.get_type_name(), []).append(node.friendly_name)
+    return {"device": device, "problem": "", "unsupported": unsupported}
 
 
 def asked_of(order: RunJob, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -390,6 +390,20 @@ class Binding:
 
 
 @dataclass(frozen=True)
+class OpUse:
+    """One op of an artifact, in one version."""
+
+    op: str
+    version: str
+    """The file's own: a LiteRT op's number, the ONNX opset that last changed the op, OpenVINO's opset; empty for a TensorFlow op, which has none."""
+    count: int
+    dtypes: tuple[str, ...]
+    """Of what it gives, as far as the file declares it."""
+    layers: tuple[str, ...] = ()
+    """The first few Keras layers that it comes from, as far as kpipe's own trace tells."""
+
+
+@dataclass(frozen=True)
 class Artifact:
     """One deployable thing, opened again after it was written."""
 
@@ -417,6 +431,10 @@ class Artifact:
     """Files that belong to ``path`` and are in ``sha256`` and ``size`` too: the IR's ``.bin``, ONNX external data. Absolute."""
     op_layers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Op name to the first few layers that it comes from, as far as kpipe's own trace tells."""
+    inventory: tuple[OpUse, ...] = ()
+    """``ops`` with version, dtypes and layers."""
+    opset: int = 0
+    """ONNX only: the opset of ai.onnx that the file declares; 0 elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -534,6 +552,8 @@ class RunJob:
     """The artifact's companions, which are in the digest."""
     op_layers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The artifact's."""
+    query_device: str = ""
+    """OpenVINO only: ask which ops this device doesn't take; empty for none."""
 
 
 @dataclass(frozen=True)

@@ -89,11 +89,19 @@ def validate(  # noqa: PLR0917 - each is an option of the command
 
 
 @app.command()
-def inspect(model: Model, contract: ContractOption = None, custom_objects: CustomObjects = None, as_json: Json = False) -> int:
-    """Print what is inside a .keras file without running any of it."""
+def inspect(
+    model: Annotated[Path, typer.Argument(help="The .keras file, or an artifact: .tflite, .onnx, .xml or a SavedModel folder.", show_default=False)],
+    contract: ContractOption = None,
+    custom_objects: CustomObjects = None,
+    op_profile: Annotated[
+        str | None, typer.Option("--op-profile", help="Hold an artifact's ops against this: tflite-micro, onnxruntime-1.17, openvino-CPU, ...")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Print what is inside a .keras file, or the ops of an artifact, without running any of it."""
     from kpipe.cli.inspect import run_inspect
 
-    return run_inspect(model, contract, tuple(custom_objects or ()), as_json=as_json)
+    return run_inspect(model, contract, tuple(custom_objects or ()), op_profile, as_json=as_json)
 
 
 @app.command()
