@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -96,12 +96,13 @@ def layer_names_of(model: Any) -> frozenset[str]:
     return frozenset(layer.name for layer in model._flatten_layers() if layer is not model)
 
 
-def trace(caller: KerasCaller, *, batch: int | None = None) -> Trace:
+def trace(caller: KerasCaller, *, batch: int | None = None, prune: bool = False) -> Trace:
     """Trace the model once.
 
     Args:
         caller: the model.
         batch: fixes every free batch axis at this size; None leaves it free.
+        prune: leave out what no output depends on, state that is written and never read among it.
 
     Raises:
         StageError: KP201, naming the layer in which TensorFlow refused.
@@ -122,9 +123,20 @@ def trace(caller: KerasCaller, *, batch: int | None = None) -> Trace:
             function = tf.function(serve, autograph=False).get_concrete_function(*arguments)
     except Exception as error:  # layers raise anything while they are traced; it ends the export as one finding that names the layer
         raise _untraceable(error) from error
+    if prune:
+        function = _pruned(function, len(specs))
     frozen, why = _freeze(function, caller)
     layers = layer_names_of(caller.model)
-    return Trace(caller.signature, names, frozen or function, frozen is not None, why, _resources(caller.model, frozen), layers, batch)
+    return Trace(
+        _as_traced(caller.signature, function, batch),
+        names,
+        frozen or function,
+        frozen is not None,
+        why,
+        _resources(caller.model, frozen),
+        layers,
+        batch,
+    )
 
 
 def observe_state(traced: Trace) -> list[Observation]:
@@ -145,6 +157,38 @@ def observe_state(traced: Trace) -> list[Observation]:
             evidence={"ops": found, "layers": places},
         )
     ]
+
+
+def _as_traced(signature: Signature, function: Any, batch: int | None) -> Signature:
+    """The signature with its outputs' sizes as the trace has them: Keras' own inference of shapes leaves some open that are fixed, and errs on others."""
+    outputs = []
+    for spec, tensor in zip(signature.outputs, function.outputs, strict=True):
+        sizes = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+        if sizes is not None and spec.shape is not None and batch is not None and len(sizes) == len(spec.shape) and sizes:
+            sizes = (spec.shape[0], *sizes[1:])
+        outputs.append(spec if sizes is None else replace(spec, shape=sizes))
+    return replace(signature, outputs=tuple(outputs))
+
+
+def _pruned(function: Any, count: int) -> Any:
+    """The function without the ops that none of its outputs needs; the variables that are left are captured as before."""
+    import tensorflow as tf
+
+    graph = function.graph.as_graph_def()
+    fetched = [tensor.op.name for tensor in function.outputs]
+    kept = tf.compat.v1.graph_util.extract_sub_graph(graph, fetched)
+    present = {node.name for node in kept.node}
+    captured = {inner.name: outer for outer, inner in function.graph.captures if inner.op.name in present}
+    inputs = function.inputs[:count]
+
+    def serve(*values: Any) -> list[Any]:
+        given = {tensor.name: value for tensor, value in zip(inputs, values, strict=True) if tensor.op.name in present}
+        graph = tf.compat.v1.get_default_graph()
+        held = {name: graph.capture(tensor) for name, tensor in captured.items()}
+        return list(tf.graph_util.import_graph_def(kept, {**given, **held}, [tensor.name for tensor in function.outputs], name="kept"))
+
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.op.name) for tensor in inputs]
+    return tf.function(serve, autograph=False).get_concrete_function(*specs)
 
 
 def _with_batch(shape: tuple[int | None, ...] | None, batch: int | None) -> list[int | None] | None:

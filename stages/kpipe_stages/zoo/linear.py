@@ -62,5 +62,9 @@ UNITS: tuple[Unit, ...] = (
         ("dot_product_attention", lambda k, q, v: k.ops.dot_product_attention(q, v, v), (HEADS, HEADS)),
         ("dot_product_attention, causal", lambda k, q: k.ops.dot_product_attention(q, q, q, is_causal=True), (HEADS,)),
     ),
-    family("decoding", ("ctc_decode", lambda k, x: k.ops.ctc_decode(x, [6, 6, 6], strategy="greedy")[1], (Given((6, 4)),)), dtypes=()),
+    family(
+        "decoding",
+        ("ctc_decode", lambda k, x, n: k.ops.ctc_decode(x, n, strategy="greedy")[1], (Given((6, 4)), Given((), "int32", "ids:6"))),
+        dtypes=(),
+    ),
 )

@@ -20,7 +20,7 @@ def _segment(name: str) -> Config:
     def call(keras: object, x: object) -> object:
         k = keras
         rows = k.ops.transpose(x, (1, 0, 2))  # type: ignore[attr-defined]
-        return k.ops.transpose(getattr(k.ops, name)(rows, k.ops.convert_to_tensor([0, 0, 1, 2, 2, 2]), num_segments=3, sorted=True), (1, 0, 2))  # type: ignore[attr-defined]
+        return k.ops.transpose(getattr(k.ops, name)(rows, k.ops.convert_to_tensor([0, 0, 1, 2, 2, 2]), num_segments=3), (1, 0, 2))  # type: ignore[attr-defined]
 
     return name, call, (STEPS,)
 
