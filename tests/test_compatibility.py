@@ -118,7 +118,7 @@ def leave(root: Path, answers: Mapping[str, Any], *, dtypes: tuple[str, ...] = (
 
 
 def cells(root: Path, *runtimes: str) -> dict[str, Cell]:
-    return judge(root, CASE, "layers", runtimes, {(CASE.name, "run.litert"): "signal SIGSEGV: nothing in the log"}).cells
+    return judge(root, CASE, "layers", runtimes).cells
 
 
 ONES = np.ones((1, 4), np.float32)
@@ -127,6 +127,7 @@ ONES = np.ones((1, 4), np.float32)
 def test_cells_say_what_happened(tmp_path: Path) -> None:
     refused = Ran(ended=True, refusal=Observation("KP311", "it refuses", "-"))
     leave(tmp_path, {"jax": ONES, "tensorflow": ONES * (1 + 1e-6), "openvino": ONES * 1.01, "litert": Ran(ended=False), "keras_openvino": refused})
+    (tmp_path / folder_of(CASE.name) / "run.litert.lost").write_text("signal SIGSEGV: nothing in the log")
     found = cells(tmp_path, "jax", "tensorflow", "openvino", "litert", "keras_openvino", "saved_model")
     assert {name: cell.status for name, cell in found.items()} == {
         "jax": Status.WORKS,
@@ -167,7 +168,7 @@ def test_float64_is_compared_with_the_backend_that_has_it(tmp_path: Path) -> Non
     folder = tmp_path / folder_of(CASE.name)
     leave(tmp_path, {"jax": ONES, "tensorflow": ONES.astype(np.float64), "openvino": ONES.astype(np.float64)}, dtypes=("float64",))
     write_json(folder / f"{EXPORT}.json", Exported(ended=True, signature=replace(SPEC, outputs=(TensorSpec("dense", (None, 4), "float64"),))))
-    row = judge(tmp_path, CASE, "layers", ("jax", "openvino"), {})
+    row = judge(tmp_path, CASE, "layers", ("jax", "openvino"))
     assert row.reference == "tensorflow"
     assert (row.cells["jax"].status, row.cells["openvino"].status) == (Status.DIFFERS, Status.WORKS)
 
@@ -267,19 +268,31 @@ class Killing(Zoo):
 def test_a_crash_costs_one_cell_and_the_others_are_what_they_are(tmp_path: Path) -> None:
     import asyncio
 
-    names = ("Dense: plain", "Masking: into LSTM", "StringLookup: int")
+    names = (
+        "Dense: plain",
+        "Masking: into LSTM",
+        "StringLookup: int",
+        "RandomHue: plain",
+        "ops, arithmetic: add, bfloat16",
+        "EinsumDense: abc,cd->abd",
+    )
+    runtimes = ("jax", "tensorflow", "saved_model", "litert", "onnxruntime", "openvino")
     known = {case.name: case for unit in UNITS for case in unit.cases}
     zoo = Killing(tmp_path, ("Masking: into LSTM", "run.litert"))
-    asyncio.run(zoo.run(names, ("jax", "tensorflow", "litert", "onnxruntime")))
+    asyncio.run(zoo.run(names, runtimes))
     assert zoo.victim is None
     assert zoo.failures == []
-    rows = {name: judge(tmp_path, known[name], "layers", ("jax", "tensorflow", "litert", "onnxruntime"), zoo.lost) for name in names}
+    rows = {name: judge(tmp_path, known[name], "layers", runtimes) for name in names}
     statuses = {name: {runtime: cell.status for runtime, cell in row.cells.items()} for name, row in rows.items()}
     assert set(statuses["Dense: plain"].values()) == {Status.WORKS}
-    assert statuses["Masking: into LSTM"] == {"jax": Status.WORKS, "tensorflow": Status.WORKS, "litert": Status.CRASHED, "onnxruntime": Status.WORKS}
-    assert rows["StringLookup: int"].reference == "tensorflow"
-    assert statuses["StringLookup: int"]["litert"] in {Status.LOAD_FAILS, Status.EXPORT_FAILS}
-    assert rows["StringLookup: int"].cells["litert"].reason
+    assert statuses["Masking: into LSTM"] == {runtime: Status.CRASHED if runtime == "litert" else Status.WORKS for runtime in runtimes}
+    assert rows["Hashing: strings"].reference == "tensorflow"
+    assert statuses["Hashing: strings"]["litert"] in {Status.LOAD_FAILS, Status.EXPORT_FAILS}
+    assert rows["Hashing: strings"].cells["litert"].reason
+    assert set(statuses["RandomHue: plain"].values()) == {Status.WORKS}, "its unused seed is no reason not to export it"
+    assert "no output depends on in layer 'random_hue" in rows["RandomHue: plain"].cells["onnxruntime"].repairs[0]
+    assert statuses["ops, arithmetic: add, bfloat16"]["openvino"] is Status.WORKS, "NumPy's bfloat16 isn't float16"
+    assert set(statuses["EinsumDense: abc,cd->abd"].values()) == {Status.WORKS}, "a size that Keras leaves open and the inputs fix isn't lost"
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,15 @@ def element_dtype(port: Any) -> str:
     return ELEMENTS.get(name, name)
 
 
+def given(array: Array) -> Any:
+    """An input as OpenVINO takes it. A bfloat16 array of NumPy's would be read as float16, bit for bit; its element type has to be said."""
+    if array.dtype.name != "bfloat16":
+        return array
+    import openvino
+
+    return openvino.Tensor(array.view(np.uint16), list(array.shape), openvino.Type.bf16)
+
+
 def take_output(tensor: Any, port: Any) -> Array:
     """Copy an output tensor out. bfloat16 comes labelled float16: its bits are taken for what they are."""
     if element_dtype(port) == "string":

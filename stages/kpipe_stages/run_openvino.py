@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.measure import run_target
-from kpipe_stages.openvino_facts import COMPUTES_AS, asked_of, check_properties, describe_compiled, element_dtype, query, take_output
+from kpipe_stages.openvino_facts import COMPUTES_AS, asked_of, check_properties, describe_compiled, element_dtype, given, query, take_output
 from kpipe_stages.session import bound, fault, load_refused, op_missing, refuse_modules, telling_line
 from kpipe_stages.timing import time_target
 
@@ -76,7 +76,7 @@ class OpenVINOSession:
 
     def infer(self, feeds: Feeds) -> Answer:
         """Run; copy out of the request's own buffers."""
-        self._request.infer({self._inputs[name]: array for name, array in feeds.items()}, share_outputs=True)  # copied once, below
+        self._request.infer({self._inputs[name]: given(array) for name, array in feeds.items()}, share_outputs=True)  # copied once, below
         return {name: take_output(self._request.get_tensor(port), port) for name, port in self._outputs.items()}
 
     def describe(self) -> Description:

@@ -29,6 +29,8 @@ REFERENCES = ("jax", "tensorflow")
 NARROWING = {"KP206", "KP212"}
 LOADING = {"KP202", "KP303", "KP207", "KP407", "KP213", "KP310"}
 LONGEST = 220
+SPACINGS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Spacing of the coarse precisions at 1."""
 
 
 class ArrayRows:
@@ -62,14 +64,22 @@ class Answers:
         return [way for way, refused in self.ran.ways.items() if not refused]
 
 
-def judge(root: Path, case: Case, group: str, runtimes: Sequence[str], lost: Mapping[tuple[str, str], str]) -> CaseRow:
+def judge(root: Path, case: Case, group: str, runtimes: Sequence[str]) -> CaseRow:
     """A row of the table."""
     folder = root / folder_of(case.name)
     exported = _exported(folder / f"{EXPORT}.json")
     answers = {name: found for name in (*runtimes, *REFERENCES) if (found := _answers(folder, name)) is not None}
     reference = _reference(answers, exported)
-    cells = {name: _cell(folder, case, name, exported, answers, reference, lost) for name in runtimes}
+    cells = {name: _cell(folder, name, exported, answers, reference) for name in runtimes}
     return CaseRow(case.unit, group, case.config, exported.dtypes if exported else (), reference, cells)
+
+
+def _lost(file: Path) -> str:
+    """How the process ended in the step: a signal, or the last line of its log."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError:
+        return "the process ended"
 
 
 def _reference(answers: Mapping[str, Answers], exported: Exported | None) -> str:
@@ -108,12 +118,10 @@ def _answers(folder: Path, runtime: str) -> Answers | None:
 
 def _cell(
     folder: Path,
-    case: Case,
     runtime: str,
     exported: Exported | None,
     answers: Mapping[str, Answers],
     reference: str,
-    lost: Mapping[tuple[str, str], str],
 ) -> Cell:
     if exported is not None and exported.refusal is not None and exported.refusal.code == "KP012":
         return Cell(Status.NO_MODEL, _line(exported.refusal), "KP012")
@@ -124,7 +132,7 @@ def _cell(
         return Cell(Status.UNCHECKED, "it was never run", "KP304")
     steps = {EXPORT: exported.ended, OPENVINO_IR: not converted or (source is not None and source.ended), f"run.{runtime}": ran.ended}
     if begun := [step for step, ended in steps.items() if not ended]:
-        return Cell(Status.CRASHED, _short(f"{begun[0]}: {lost.get((case.name, begun[0]), 'the process ended')}"), "KP304")
+        return Cell(Status.CRASHED, _short(f"{begun[0]}: {_lost(folder / f'{begun[0]}.lost')}"), "KP304")
     if ran.refusal is not None:
         return _refused(ran.refusal, runtime, source)
     if not reference:
@@ -142,8 +150,7 @@ def _compared(runtime: str, answers: Mapping[str, Answers], reference: str, expo
     mine, theirs = answers[runtime], answers[reference]
     kind = RUNTIMES[runtime].artifact
     repairs = tuple(one for artifact in (source.artifacts if source else ()) if artifact.format == kind for one in artifact.repairs)
-    rtol, atol = DEFAULTS[precision_class(set(exported.dtypes if exported else ()), "", "f32")]
-    tolerance = Tolerance(rtol=rtol, atol=atol, source="default")
+    tolerance = _tolerance(precision_class(set(exported.dtypes if exported else ()), "", "f32"))
     drift, worst, where = 0.0, None, ("", 0)
     for way in mine.ways:
         if way not in theirs.ways:
@@ -161,6 +168,14 @@ def _compared(runtime: str, answers: Mapping[str, Answers], reference: str, expo
     if lost or narrowed:
         return Cell(Status.NARROWED, _short((narrowed or lost)[0]), "KP206", drift, repairs)
     return Cell(Status.WORKS, drift=drift, repairs=repairs)
+
+
+def _tolerance(precision: str) -> Tolerance:
+    """The gate's default; for float16 and bfloat16 eight units in the last place, since a sum of a few dozen numbers is off by as much in any order."""
+    rtol, atol = DEFAULTS[precision]
+    if precision in SPACINGS:
+        rtol = atol = 8 * SPACINGS[precision]
+    return Tolerance(rtol=rtol, atol=atol, source=f"default for {precision}")
 
 
 def _drift(mine: Answers, theirs: Answers, way: str, position: int, tolerance: Tolerance) -> RowDrift:

@@ -36,7 +36,7 @@ MARKS = {
 
 HEAD = """# What works where
 
-Every public layer and activation of Keras and the families of `keras.ops`, each in several configurations and dtypes, through every runtime that kpipe knows: built, saved as `.keras`, exported by kpipe's own export stage with its repairs, loaded, and run on one row, on three, and on another length of every free axis. The numbers are compared with Keras on JAX (where that has no answer, with Keras on TensorFlow) by the default tolerance of the model's precision. Made by `make compatibility`; don't edit it by hand. A library upgrade: `kpipe compatibility --against docs/compatibility.json` prints what it changed.
+Every public layer and activation of Keras and the families of `keras.ops`, each in several configurations and dtypes, through every runtime that kpipe knows: built, saved as `.keras`, exported by kpipe's own export stage with its repairs, loaded, and run on one row, on three, and on another length of every free axis. The numbers are compared with Keras on JAX (where that has no answer, with Keras on TensorFlow) by the gate's default tolerance (for float16 and bfloat16 by eight units in the last place). Made by `make compatibility`; don't edit it by hand. A library upgrade: `kpipe compatibility --against docs/compatibility.json` prints what it changed.
 """
 
 LEGEND = """A cell says how many of a unit's models work, and the worst that happened to the others:

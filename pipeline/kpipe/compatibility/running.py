@@ -52,8 +52,6 @@ class Zoo:
     root: Path
     say: Callable[[str], None]
     jobs: int
-    lost: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Case and step to how the process ended in it."""
     failures: list[str] = field(default_factory=list)
     """Workers that ended without taking a single step further."""
     _done: int = 0
@@ -103,7 +101,7 @@ class Zoo:
                 if begun is None or begun not in left:
                     self.failures.append(f"{label}: {evidence.detail}")
                     return
-                self.lost[begun] = evidence.detail
+                (self.root / folder_of(begun[0]) / f"{begun[1]}.lost").write_text(evidence.detail, encoding="utf-8")
             attempt += 1
 
 

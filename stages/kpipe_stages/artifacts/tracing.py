@@ -176,6 +176,9 @@ def _pruned(function: Any, count: int) -> Any:
 
     graph = function.graph.as_graph_def()
     fetched = [tensor.op.name for tensor in function.outputs]
+    for node in graph.node:
+        if node.name in fetched:  # TensorFlow ties whatever must run to what is returned
+            node.input[:] = [name for name in node.input if not name.startswith("^")]
     kept = tf.compat.v1.graph_util.extract_sub_graph(graph, fetched)
     present = {node.name for node in kept.node}
     captured = {inner.name: outer for outer, inner in function.graph.captures if inner.op.name in present}

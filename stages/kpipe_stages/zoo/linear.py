@@ -16,7 +16,7 @@ UNITS: tuple[Unit, ...] = (
         ("einsum", lambda k, a, b: k.ops.einsum("bij,bjk->bik", a, b), (MATRIX, RIGHT)),
         ("dot", lambda k, x: k.ops.dot(x, k.ops.convert_to_tensor([[1.0, 2.0]] * 8)), (VECTOR,)),
         ("tensordot", lambda k, x: k.ops.tensordot(x, k.ops.convert_to_tensor([[1.0, 2.0]] * 5), axes=1), (MATRIX,)),
-        ("inner", lambda k, x: k.ops.inner(x, k.ops.convert_to_tensor([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]] * 2)), (VECTOR,)),
+        ("inner", lambda k, x: k.ops.expand_dims(k.ops.inner(x[0], k.ops.convert_to_tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])), 0), (VECTOR,)),
         ("outer", lambda k, a, b: k.ops.expand_dims(k.ops.outer(a, b), 0), (VECTOR, VECTOR)),
         op("cross", TRIPLE, TRIPLE),
         ("kron", lambda k, x: k.ops.expand_dims(k.ops.kron(x[0], k.ops.convert_to_tensor([[1.0, 2.0]])), 0), (MATRIX,)),
@@ -27,7 +27,7 @@ UNITS: tuple[Unit, ...] = (
     family(
         "decompositions",
         op("cholesky", DEFINITE),
-        op("cholesky_inverse", DEFINITE),
+        ("cholesky_inverse", lambda k, x: k.ops.expand_dims(k.ops.cholesky_inverse(x[0]), 0), (DEFINITE,)),
         ("qr", lambda k, x: k.ops.abs(k.ops.qr(x)[1]), (SQUARE,)),
         ("svd", lambda k, x: k.ops.svd(x, compute_uv=False), (SQUARE,)),
         ("eigh", lambda k, x: k.ops.eigh(x)[0], (DEFINITE,)),

@@ -67,7 +67,7 @@ UNITS: tuple[Unit, ...] = (
         ("slice_update", lambda k, x: k.ops.slice_update(x, (0, 0), k.ops.ones((1, 2))), (VECTOR,)),
         (
             "scatter",
-            lambda k, x: k.ops.expand_dims(k.ops.scatter(k.ops.convert_to_tensor([[0], [2], [1], [0]]), k.ops.transpose(x), (5, 1)), 0),
+            lambda k, x: k.ops.expand_dims(k.ops.scatter(k.ops.convert_to_tensor([[0], [2], [1], [0]]), k.ops.transpose(x[:1]), (5, 1)), 0),
             (Given((4,)),),
         ),
         (
