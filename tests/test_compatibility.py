@@ -271,7 +271,7 @@ def test_a_crash_costs_one_cell_and_the_others_are_what_they_are(tmp_path: Path)
     names = (
         "Dense: plain",
         "Masking: into LSTM",
-        "StringLookup: int",
+        "Hashing: strings",
         "RandomHue: plain",
         "ops, arithmetic: add, bfloat16",
         "EinsumDense: abc,cd->abd",

@@ -150,7 +150,8 @@ def _reasons(row: CaseRow) -> Iterable[str]:
 
 def _plain(text: str) -> str:
     """As text of a page: no character of it is markup."""
-    return "".join(f"\\{one}" if one in "\\`*_<>[]|#" else one for one in text)
+    escaped = "".join(f"\\{one}" if one in "\\`*_<>[]|#" else one for one in text)
+    return escaped.replace("](", "]\\(")
 
 
 def _row(cells: Sequence[str]) -> str:
