@@ -16,7 +16,7 @@ from kpipe_stages.keras_loading import telling_line
 from kpipe_stages.protocol import Observation, Signature, StageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kpipe_stages.keras_loading import KerasCaller
 
@@ -171,16 +171,22 @@ def _as_traced(signature: Signature, function: Any, batch: int | None) -> Signat
 
 
 def _pruned(function: Any, count: int) -> Any:
-    """The function without the ops that none of its outputs needs; the variables that are left are captured as before."""
+    """The function without the ops that none of its outputs needs; the variables that are left are captured as before.
+
+    The function itself, where an output reads a variable that may be written to: a recurrent layer's state is no dead one.
+    """
     import tensorflow as tf
 
     graph = function.graph.as_graph_def()
+    written = _written(graph, {inner.op.name for _, inner in function.graph.captures})
     fetched = [tensor.op.name for tensor in function.outputs]
     for node in graph.node:
         if node.name in fetched:  # TensorFlow ties whatever must run to what is returned
             node.input[:] = [name for name in node.input if not name.startswith("^")]
     kept = tf.compat.v1.graph_util.extract_sub_graph(graph, fetched)
     present = {node.name for node in kept.node}
+    if written & present:
+        return function
     captured = {inner.name: outer for outer, inner in function.graph.captures if inner.op.name in present}
     inputs = function.inputs[:count]
 
@@ -192,6 +198,23 @@ def _pruned(function: Any, count: int) -> Any:
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.op.name) for tensor in inputs]
     return tf.function(serve, autograph=False).get_concrete_function(*specs)
+
+
+def _written(graph: Any, captured: set[str]) -> set[str]:
+    """The captured variables that the graph may write to: by an op of its own, or inside any function that it hands them to."""
+    passed = {node.name: node.input[0].removeprefix("^").split(":")[0] for node in graph.node if node.op == "Identity" and node.input}
+    found: set[str] = set()
+    for node in graph.node:
+        if node.op in STATE_OPS or any(value.HasField("func") for value in node.attr.values()):
+            found |= {_source(one.removeprefix("^").split(":")[0], passed) for one in node.input}
+    return found & captured
+
+
+def _source(name: str, passed: Mapping[str, str]) -> str:
+    """Where a value comes from, behind the ops that only pass it on."""
+    while name in passed:
+        name = passed[name]
+    return name
 
 
 def _with_batch(shape: tuple[int | None, ...] | None, batch: int | None) -> list[int | None] | None:
