@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 KPIPE := $(BIN)/kpipe
 DEMO := runs/demo
 
-.PHONY: setup demo test lint types unit bench clean lock
+.PHONY: setup demo test lint types unit bench compatibility applications clean lock
 
 setup: $(STAMP)
 
@@ -40,6 +40,12 @@ unit: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python bench/run.py
+
+compatibility: $(STAMP)
+	$(BIN)/kpipe compatibility --against docs/compatibility.json --out docs/compatibility.md --json docs/compatibility.json
+
+applications: $(STAMP)
+	$(BIN)/python bench/applications.py
 
 clean:
 	rm -rf build runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

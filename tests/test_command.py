@@ -20,7 +20,21 @@ from kpipe_stages.catalog import RUNTIMES
 from .cases.gate import command
 from .sample_gate import GOLDEN, LAYERS, MODEL, QUIET, flat, manifest, shipped, states, without_targets, workers_of
 
-COMMANDS = ("validate", "inspect", "init", "golden", "judge", "diagnose", "report", "train", "targets", "doctor", "selftest")
+COMMANDS = (
+    "validate",
+    "inspect",
+    "init",
+    "golden",
+    "judge",
+    "diagnose",
+    "report",
+    "train",
+    "targets",
+    "doctor",
+    "selftest",
+    "preflight",
+    "compatibility",
+)
 HEAVY = {"numpy", "pydantic", "rich", "jinja2", "matplotlib", "PIL", "h5py", "keras", "tensorflow", "jax", "openvino", "onnxruntime"}
 ESCAPE = "\x1b["
 

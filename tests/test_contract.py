@@ -102,9 +102,14 @@ tolerance = {{ atol = 1e-3, rtol = 1e-2 }}
 outputs.digit = {{ atol = 1e-6, rtol = 0.0 }}
 settings = {{ num_threads = 2, xnnpack = true, name = "x", ratio = 0.5 }}
 inputs.image = {{ decode = "phone:image", read = {{}}, files = ["phone.py", "means.npy"], steps = [], dtype = "float32" }}
+op_profile = "chip"
 limits = {{ load_s = 1, p50_ms = 1.5, p90_ms = 2, p95_ms = 3, p99_ms = 4, end_to_end_p50_ms = 5, end_to_end_p90_ms = 6, end_to_end_p95_ms = 7, end_to_end_p99_ms = 8, peak_mib = 900, size_mib = 1 }}
 
 [targets.onnxruntime]
+
+[op_profiles.chip]
+ops = ["CONV_2D", "ADD"]
+versions = {{ CONV_2D = 3 }}
 """
 
 
@@ -140,6 +145,7 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
         (contract.axes["time"], set()),
         (phone, set()),
         (phone.limits, set()),
+        (contract.op_profiles["chip"], set()),
         (phone.inputs["image"], {"tensors"}),  # it stands alone
     ]
     for table, left_out in tables:

@@ -429,6 +429,20 @@ _ROWS = (
         "Say which sizes production uses: [axes] NAME = { min = 1, typical = 128, max = 4096 }.",
     ),
     Code(
+        "KP230",
+        E,
+        "Op outside the profile",
+        "The artifact holds an op that the place which the contract names doesn't have.",
+        "Replace the layer, convert otherwise, or name the place that has the op.",
+    ),
+    Code(
+        "KP236",
+        E,
+        "Op profile not checked",
+        "Nothing could be held against the op profile that the contract names.",
+        "Mend what kept the artifact from being made or loaded, or check it on a machine that has the device.",
+    ),
+    Code(
         "KP301",
         E,
         "Runtime not installed",
@@ -823,6 +837,7 @@ UNCHECKED_CODES = frozenset(
         "KP113",
         "KP233",
         "KP242",
+        "KP236",
         "KP301",
         "KP302",
         "KP304",

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from kpipe.errors import ContractError, nearest
 from kpipe.inputs import STRICT, Input, InputTable, TargetInputTable, input_problems
+from kpipe.opsets import NAMES, named_profile
 from kpipe.rules import DecisionTable, output_problems, place_of_rule, rule_problems
 from kpipe_stages.catalog import RUNTIMES, VARIANTS
 
@@ -186,6 +187,13 @@ class LimitsTable(Table):
     size_mib: Positive | None = None
 
 
+class OpProfileTable(Table):
+    """``[op_profiles.NAME]``: the ops that a place of the user's own has."""
+
+    ops: Annotated[tuple[str, ...], Field(min_length=1)]
+    versions: dict[str, Annotated[int, Field(ge=1)]] = {}
+
+
 class TargetTable(Table):
     """``[targets.NAME]``: artifact, runtime, settings, limits."""
 
@@ -202,6 +210,7 @@ class TargetTable(Table):
     tolerance: ToleranceTable | None = None
     outputs: dict[str, ToleranceTable] = {}
     inputs: dict[str, TargetInputTable] = {}
+    op_profile: str | None = None
     limits: LimitsTable = LimitsTable()
 
 
@@ -222,6 +231,31 @@ class Contract(Table):
     compare: CompareTable | None = None
     axes: dict[str, AxisTable] = {}
     targets: dict[str, TargetTable] = {}
+    op_profiles: dict[str, OpProfileTable] = {}
+
+    @model_validator(mode="after")
+    def _profiles_known(self) -> Contract:
+        for name in self.op_profiles:
+            if not NAME.fullmatch(name) or named_profile(name) is not None:
+                raise ValueError(
+                    f"op_profiles.{name}: a name is up to 64 letters, digits, '_' and '-', and not one of kpipe's own ({', '.join(NAMES)})"
+                )
+        for name, target in self.targets.items():
+            if target.op_profile is not None and (problem := self._profile_problem(target.op_profile, target.runtime or name)):
+                raise ValueError(f"targets.{name}.op_profile is {target.op_profile!r}; {problem}")
+        return self
+
+    def _profile_problem(self, profile: str, runtime: str) -> str:
+        """What is wrong with a target's profile; empty when nothing is."""
+        named, row = named_profile(profile), RUNTIMES.get(runtime)
+        if named is None and profile not in self.op_profiles:
+            return f"expected one of {', '.join((*NAMES, *self.op_profiles))}{nearest(profile, [*NAMES, *self.op_profiles])}"
+        if row is not None and row.artifact == "keras":
+            return f"{runtime} runs the .keras file itself, which has layers and no ops; drop the key"
+        takes = {"litert": row.artifact == "litert", "onnx": row.artifact == "onnx", "openvino": row.module == "run_openvino"} if row else {}
+        if named is not None and takes and not takes[named.format]:
+            return f"it is about {named.format}, and {runtime} runs a file of another format; expected a profile of that one, or [op_profiles.NAME]"
+        return ""
 
     @model_validator(mode="after")
     def _runtimes_known(self) -> Contract:

@@ -12,7 +12,7 @@ from typing import Any
 
 from kpipe.comparison import Comparison
 from kpipe.findings import Finding
-from kpipe_stages.protocol import AxisSize, Identity, Signature
+from kpipe_stages.protocol import AxisSize, Identity, OpUse, Signature
 
 SCHEMA_VERSION = 1
 
@@ -223,6 +223,10 @@ class ArtifactRecord:
     """The precision variant that it is; empty for the artifact as exported."""
     companions: tuple[str, ...] = ()
     """Files that belong to it and are in its digest and size, as ``path`` is given."""
+    inventory: tuple[OpUse, ...] = ()
+    """``ops`` with version, dtypes and layers; empty in a record of an earlier kpipe."""
+    opset: int = 0
+    """ONNX only: the opset of ai.onnx that the file declares; 0 elsewhere."""
 
 
 @dataclass(frozen=True)

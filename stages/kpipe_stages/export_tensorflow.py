@@ -14,7 +14,7 @@ from kpipe_stages.artifacts import litert, onnx_model, saved_model
 from kpipe_stages.artifacts.inventory import FORMAT_TITLES
 from kpipe_stages.artifacts.record import Written, record, repaired
 from kpipe_stages.artifacts.repairs import scopes_renamed, signs_without_bits
-from kpipe_stages.artifacts.tracing import Trace, as_given, observe_state, trace
+from kpipe_stages.artifacts.tracing import STATE_OPS, Trace, as_given, observe_state, trace
 from kpipe_stages.codec import decode
 from kpipe_stages.keras_loading import KerasCaller, load_model, telling_line
 from kpipe_stages.lean import without_extras
@@ -120,10 +120,22 @@ def _trace(export: _Export) -> None:
             export.traced = trace(export.caller)
             if "Bitcast" in export.traced.op_types():
                 _trace_without_bits(export)
+            if export.traced.op_types() & set(STATE_OPS):
+                _trace_without_dead_state(export)
         if names:
             short = ", ".join(f"'{name}'" for name in names[:6])
             export.repairs.append(f"Ops of {short} have another scope name inside the graph, because TensorFlow doesn't take these names.")
+    export.caller.signature = _traced(export).signature
     export.worker.observations.extend(observe_state(_traced(export)))
+
+
+def _trace_without_dead_state(export: _Export) -> None:
+    """Augmentation layers draw a seed, and write it back, even where nothing is done with it; a graph that writes state can't be frozen."""
+    other = trace(export.caller, prune=True)
+    if not other.op_types() & set(STATE_OPS):
+        places = [place for op in STATE_OPS for place in _traced(export).places_of(op)]
+        export.traced = other
+        export.repairs.append(f"State that is written and that no output depends on{_in_layer(*places)} is left out of the graph.")
 
 
 def _trace_without_bits(export: _Export) -> None:

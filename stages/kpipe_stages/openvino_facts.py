@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kpipe_stages.session import Description, check_settings, fault, owned
+from kpipe_stages.session import Description, check_settings, fault, owned, telling_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -52,6 +52,22 @@ def check_properties(core: Any, settings: Mapping[str, Any]) -> None:
     check_settings(NAME, settings, [name for name, access in core.get_property("CPU", "SUPPORTED_PROPERTIES").items() if access != "RO"])
 
 
+def query(core: Any, artifact: str, device: str) -> dict[str, Any]:
+    """Which ops of a file a device doesn't take, by type; or why it can't be asked."""
+    if device not in core.available_devices:
+        return {"device": device, "problem": f"this machine has no {device}, only {', '.join(core.available_devices)}", "unsupported": {}}
+    model = core.read_model(artifact)
+    try:
+        taken = core.query_model(model, device)
+    except RuntimeError as error:
+        return {"device": device, "problem": f"{device} can't be asked: {telling_line(error)}", "unsupported": {}}
+    unsupported: dict[str, list[str]] = {}
+    for node in model.get_ops():
+        if node.friendly_name not in taken:
+            unsupported.setdefault(node.get_type_name(), []).append(node.friendly_name)
+    return {"device": device, "problem": "", "unsupported": unsupported}
+
+
 def asked_of(order: RunJob, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings, and the job's threads where the settings leave them open."""
     return {**({THREADS: order.threads} if order.threads else {}), **settings}
@@ -61,6 +77,15 @@ def element_dtype(port: Any) -> str:
     """A port's element type as a dtype name."""
     name = str(port.get_element_type().get_type_name())
     return ELEMENTS.get(name, name)
+
+
+def given(array: Array) -> Any:
+    """An input as OpenVINO takes it. A bfloat16 array of NumPy's would be read as float16, bit for bit; its element type has to be said."""
+    if array.dtype.name != "bfloat16":
+        return array
+    import openvino
+
+    return openvino.Tensor(array.view(np.uint16), list(array.shape), openvino.Type.bf16)
 
 
 def take_output(tensor: Any, port: Any) -> Array:

@@ -399,6 +399,20 @@ class Binding:
 
 
 @dataclass(frozen=True)
+class OpUse:
+    """One op of an artifact, in one version."""
+
+    op: str
+    version: str
+    """The file's own: a LiteRT op's number, the ONNX opset that last changed the op, OpenVINO's opset; empty for a TensorFlow op, which has none."""
+    count: int
+    dtypes: tuple[str, ...]
+    """Of what it gives, as far as the file declares it."""
+    layers: tuple[str, ...] = ()
+    """The first few Keras layers that it comes from, as far as kpipe's own trace tells."""
+
+
+@dataclass(frozen=True)
 class Artifact:
     """One deployable thing, opened again after it was written."""
 
@@ -430,6 +444,10 @@ class Artifact:
     """The precision variant that was made of the float artifact; empty for that one itself."""
     source: str = ""
     """LiteRT: the SavedModel that it was converted from, where that isn't the one of the run (a trace at batch 1)."""
+    inventory: tuple[OpUse, ...] = ()
+    """``ops`` with version, dtypes and layers."""
+    opset: int = 0
+    """ONNX only: the opset of ai.onnx that the file declares; 0 elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -618,6 +636,8 @@ class RunJob:
     """Run the permutation probe (`kpipe_stages.permuting`), where inputs or outputs of one shape and dtype could be exchanged."""
     exchange: bool = False
     """Reference only: also answer the probe with its inputs exchanged, pair by pair."""
+    query_device: str = ""
+    """OpenVINO only: ask which ops this device doesn't take; empty for none."""
 
 
 @dataclass(frozen=True)

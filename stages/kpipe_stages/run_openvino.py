@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.measure import run_target
-from kpipe_stages.openvino_facts import COMPUTES_AS, asked_of, check_properties, describe_compiled, element_dtype, take_output
+from kpipe_stages.openvino_facts import COMPUTES_AS, asked_of, check_properties, describe_compiled, element_dtype, given, query, take_output
 from kpipe_stages.session import bound, fault, load_refused, op_missing, refuse_modules, telling_line
 from kpipe_stages.timing import time_target
 
@@ -56,13 +57,14 @@ class OpenVINO:
             compiled = core.compile_model(core.read_model(order.artifact), "CPU", asked)
         except RuntimeError as error:
             raise _refused(order, error) from error
-        return OpenVINOSession(order, compiled, asked)
+        return OpenVINOSession(order, compiled, asked, query(core, order.artifact, order.query_device) if order.query_device else None)
 
 
 class OpenVINOSession:
     """One compiled model with one infer request."""
 
-    def __init__(self, order: RunJob, compiled: Any, asked: dict[str, Any]) -> None:
+    def __init__(self, order: RunJob, compiled: Any, asked: dict[str, Any], queried: dict[str, Any] | None = None) -> None:
+        self._queried = queried
         self._compiled = compiled
         self._asked = asked
         self._request = compiled.create_infer_request()
@@ -77,13 +79,14 @@ class OpenVINOSession:
 
     def infer(self, feeds: Feeds) -> Answer:
         """Run; copy out of the request's own buffers."""
-        self._request.infer({self._inputs[name]: array for name, array in feeds.items()}, share_outputs=True)  # copied once, below
+        self._request.infer({self._inputs[name]: given(array) for name, array in feeds.items()}, share_outputs=True)  # copied once, below
         return {name: take_output(self._request.get_tensor(port), port) for name, port in self._outputs.items()}
 
     def describe(self) -> Description:
         """Read the compiled model's properties and the precision that its nodes were given."""
         refuse_modules("tensorflow")
-        return describe_compiled([self._compiled], self._asked)
+        described = describe_compiled([self._compiled], self._asked)
+        return described if self._queried is None else replace(described, facts={**described.facts, "query_model": self._queried})
 
 
 def _ports(ports: list[Any], wanted: Mapping[str, str]) -> dict[str, Any]:

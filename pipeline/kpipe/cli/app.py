@@ -107,11 +107,19 @@ def validate(  # noqa: PLR0917 - each is an option of the command
 
 
 @app.command()
-def inspect(model: Model, contract: ContractOption = None, custom_objects: CustomObjects = None, as_json: Json = False) -> int:
-    """Print what is inside a .keras file without running any of it."""
+def inspect(
+    model: Annotated[Path, typer.Argument(help="The .keras file, or an artifact: .tflite, .onnx, .xml or a SavedModel folder.", show_default=False)],
+    contract: ContractOption = None,
+    custom_objects: CustomObjects = None,
+    op_profile: Annotated[
+        str | None, typer.Option("--op-profile", help="Hold an artifact's ops against this: tflite-micro, onnxruntime-1.17, openvino-CPU, ...")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Print what is inside a .keras file, or the ops of an artifact, without running any of it."""
     from kpipe.cli.inspect import run_inspect
 
-    return run_inspect(model, contract, tuple(custom_objects or ()), as_json=as_json)
+    return run_inspect(model, contract, tuple(custom_objects or ()), op_profile, as_json=as_json)
 
 
 @app.command()
@@ -250,6 +258,42 @@ def selftest(
     from kpipe.cli.selftest import run_command
 
     return run_command(model, contract, tuple(only or ()), out, healthy, as_json=as_json)
+
+
+@app.command()
+def preflight(
+    source: Annotated[str, typer.Argument(help="module:function (or file.py:function) that builds the model, or a .keras file.", show_default=False)],
+    target: Annotated[list[str] | None, typer.Option("--target", help="Only this target. May be repeated; the others stay unchecked.")] = None,
+    contract: Annotated[Path | None, typer.Option("--contract", help="Its targets, settings and export rules; else every installed runtime.")] = None,
+    custom_objects: CustomObjects = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder; else runs/<UTC time>-<function>.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Workers at a time; else one a core.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the weights.")] = 0,
+    as_json: Json = False,
+) -> int:
+    """Ask of an untrained model: would it convert, load and agree? 0 yes, 1 no, 3 unchecked; never a verdict."""
+    from kpipe.cli.preflight import run_preflight
+    from kpipe.preflight.run import Order
+
+    order = Order(source, tuple(target or ()), contract, tuple(custom_objects or ()), out, jobs, seed)
+    return run_preflight(order, as_json=as_json)
+
+
+@app.command()
+def compatibility(
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Only units of this name; patterns as for files: 'Conv*'. May be repeated.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the page here (Markdown).")] = None,
+    as_json: Annotated[Path | None, typer.Option("--json", help="Write the table here, as data.")] = None,
+    against: Annotated[Path | None, typer.Option("--against", help="An earlier --json: print what has changed since.")] = None,
+    keep: Annotated[Path | None, typer.Option("--keep", help="Work in this folder and leave everything there; a second run goes on with it.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Workers at a time; else one a core.")] = None,
+) -> int:
+    """Run every layer, activation and op of Keras on every runtime, and write down what works."""
+    from kpipe.cli.compatibility import run_compatibility
+
+    return run_compatibility(tuple(only or ()), out, as_json, against, keep, jobs)
 
 
 def command(words: list[str]) -> int:

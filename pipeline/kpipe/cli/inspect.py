@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kpipe.errors import Exit
+from kpipe.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     from kpipe_stages.protocol import InspectResult, Signature
 
 
-def run_inspect(model: Path, contract: Path | None, custom_objects: tuple[Path, ...], *, as_json: bool) -> int:
+def run_inspect(model: Path, contract: Path | None, custom_objects: tuple[Path, ...], op_profile: str | None, *, as_json: bool) -> int:
     """Inspect and print; FAIL where the archive would be refused."""
+    from kpipe.cli.inspect_ops import format_of, run_list
+
+    if (kind := format_of(model)) is not None:
+        return run_list(model, kind, contract, op_profile, as_json=as_json)
+    if op_profile is not None:
+        raise UsageError(f"--op-profile is about ops, and {model} is no artifact: give a .tflite, .onnx or .xml file, or a SavedModel folder.")
     from kpipe.judging.judge import inspection
     from kpipe.judging.stages import stage_findings
     from kpipe.judging.verdict import failing

@@ -26,6 +26,23 @@ CHUNK_VALUES = 4_000_000
 """Values compared at a time: bounds memory whatever the number of rows."""
 
 
+class Rows(Protocol):
+    """What is compared: `kpipe_stages.rows.Rows`, or anything that answers likewise."""
+
+    @property
+    def dtype(self) -> str:
+        """Of all rows."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def shape(self, index: int, /) -> tuple[int, ...]:
+        """Of one row."""
+
+    def __getitem__(self, index: int, /) -> Array:
+        """One row."""
+
+
 class Problem(enum.StrEnum):
     """Why a row failed, worst last."""
 

@@ -38,7 +38,7 @@ BORDER_OF = {
     **dict.fromkeys(("KP103", "KP109"), "decode"),
     **dict.fromkeys(("KP104", "KP106", "KP110", "KP112"), "preprocess"),
     **dict.fromkeys(("KP205", "KP206", "KP207", "KP213", "KP231", "KP403", "KP406", "KP407"), "signature"),
-    **dict.fromkeys(("KP201", "KP202", "KP208", "KP210", "KP211", "KP214", "KP220", "KP221", "KP222", "KP223"), "export"),
+    **dict.fromkeys(("KP201", "KP202", "KP208", "KP210", "KP211", "KP214", "KP220", "KP221", "KP222", "KP223", "KP230"), "export"),
     **dict.fromkeys(("KP303", "KP311", "KP416", "KP412"), "runtime"),
     **dict.fromkeys(("KP307", "KP309"), "precision"),
     **dict.fromkeys(("KP313", "KP409", "KP411", "KP413", "KP418"), "backend"),

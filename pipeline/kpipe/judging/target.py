@@ -19,6 +19,7 @@ from kpipe.judging.cells import Cells, Question, judge_cells
 from kpipe.judging.decided import Decided
 from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.knobs import judge_knobs
+from kpipe.judging.ops import check_ops, told
 from kpipe.judging.preprocessing import input_code, judge_preprocessing
 from kpipe.judging.reference import Reference, repeats_owed
 from kpipe.judging.repeats import allowances, relative_allowance, repeats_itself
@@ -120,6 +121,7 @@ def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> 
     if stage is not None:
         bench.findings += stage_findings(stage, target=target.plan.name, required=target.plan.required)
     answers = open_answers(stage, scene.run / scene.evidence.folders.get(name, f"stages/{name}"), scene.decided)
+    _ops(bench, answers)
     cells = _cells(bench, answers)
     if stage is not None:
         _version(bench, stage)
@@ -162,6 +164,23 @@ def _version(bench: _Bench, stage: StageEvidence) -> None:
     if not found or not SpecifierSet(bench.table.version).contains(found, prereleases=True):
         cause = f"Target '{bench.plan.name}' asks for {distribution} {bench.table.version}; its worker had {found or 'an unknown version'}."
         bench.add("KP302", cause, place=bench.plan.name, wanted=bench.table.version, found=found)
+
+
+def _ops(bench: _Bench, answers: Answers | None) -> None:
+    """The ops of its artifact, against the profile that the contract names."""
+    profile, artifact = bench.table.op_profile, bench.target.artifact
+    if profile is None:
+        return
+    if artifact is None:
+        bench.add("KP236", f"Profile '{profile}' wasn't checked: there is no artifact to look into.", place=profile)
+        return
+    checked = check_ops(profile, bench.scene.contract.op_profiles, artifact, answers.result.facts if answers else None)
+    if checked.unknown:
+        bench.add("KP236", f"Profile '{profile}' wasn't checked: {checked.unknown}.", place=profile)
+    for violation in checked.violations:
+        cause = f"Outside the profile '{profile}': {told(violation)}."
+        place = violation.layers[0] if violation.layers else violation.op
+        bench.add("KP230", cause, place=place, ops=[violation.op], layers=list(violation.layers), profile=profile)
 
 
 def _cells(bench: _Bench, answers: Answers | None) -> Cells:
@@ -532,6 +551,8 @@ def _artifact(bench: _Bench) -> ArtifactRecord | None:
         versions=dict(artifact.versions),
         signature=artifact.signature,
         ops=dict(artifact.ops),
+        inventory=artifact.inventory,
+        opset=artifact.opset,
         fixed_batch=artifact.batch,
         variant=artifact.variant or bench.plan.quantize,
         companions=tuple(_below(bench.scene.evidence.folder or bench.scene.run, path) for path in artifact.companions),

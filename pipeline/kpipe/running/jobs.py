@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kpipe.contract import Contract
 from kpipe.golden import GoldenSet
+from kpipe.opsets import named_profile
 from kpipe.percentiles import calls_needed
 from kpipe.profiles import DEFAULT, Profile
 from kpipe_stages.catalog import RUNTIMES
@@ -217,4 +218,12 @@ def run_job(
         sha256=artifact.sha256,
         companions=artifact.companions,
         op_layers=artifact.op_layers,
+        query_device=_query_device(common.contract, plan),
     )
+
+
+def _query_device(contract: Contract, plan: TargetPlan) -> str:
+    """The device of an ``openvino-DEVICE`` profile; empty for none."""
+    table = contract.targets.get(plan.name)
+    named = named_profile(table.op_profile) if table is not None and table.op_profile else None
+    return named.device if named is not None else ""

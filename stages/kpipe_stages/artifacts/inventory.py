@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kpipe_stages.protocol import Binding, Observation, Signature, TensorSpec
+from kpipe_stages.protocol import Binding, Observation, OpUse, Signature, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 FORMAT_TITLES = {"saved_model": "SavedModel", "litert": "LiteRT", "onnx": "ONNX", "openvino_ir": "OpenVINO IR"}
 SHOWN = 6
@@ -41,12 +41,25 @@ class Opened:
     """Files that it can't be loaded without, besides the one that is opened."""
     ordered: bool = True
     """Its inputs and outputs have positions (a SavedModel's have none)."""
+    uses: tuple[OpUse, ...] = ()
+    """``ops`` with version and dtypes."""
+    opset: int = 0
+    """ONNX: the opset of ai.onnx that it declares."""
 
     @property
     def batch(self) -> int | None:
         """The one batch size that every input asks for; None where it is free (or where inputs have no axis in common)."""
         first = {spec.shape[0] if spec.shape else None for spec in self.signature.inputs}
         return first.pop() if len(first) == 1 else None
+
+
+def op_uses(found: Iterable[tuple[str, str, Iterable[str]]]) -> tuple[OpUse, ...]:
+    """Rows of the inventory from each op's name, version and the dtypes that it gives, sorted by name."""
+    counts, dtypes = Counter[tuple[str, str]](), dict[tuple[str, str], set[str]]()
+    for op, version, given in found:
+        counts[op, version] += 1
+        dtypes.setdefault((op, version), set()).update(given)
+    return tuple(OpUse(op, version, counts[op, version], tuple(sorted(dtypes[op, version]))) for op, version in sorted(counts))
 
 
 def identifier(name: str) -> str:

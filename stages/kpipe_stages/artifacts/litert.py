@@ -7,11 +7,10 @@ import importlib.util
 import math
 import re
 import struct
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from kpipe_stages.artifacts.inventory import Opened
-from kpipe_stages.protocol import Observation, Signature, StageError, TensorSpec
+from kpipe_stages.artifacts.inventory import Opened, op_uses
+from kpipe_stages.protocol import Observation, OpUse, Signature, StageError, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,10 +80,11 @@ def _read(data: bytes) -> Opened:
     schema = flatbuffer_schema()
     model = schema.Model.GetRootAs(data, 0)
     graphs = [model.Subgraphs(i) for i in range(model.SubgraphsLength())]
-    ops = _ops(model, graphs, schema)
+    uses = _uses(model, graphs, schema)
+    ops = dict(sorted(_counts(uses).items()))
     foreign = tuple(sorted(op for op in ops if op.startswith(("CUSTOM:", "Flex"))))
     numbers, size = _constants(model, graphs, schema)
-    return Opened(_signature(model, graphs, schema), ops, foreign, numbers, size)
+    return Opened(_signature(model, graphs, schema), ops, foreign, numbers, size, uses=uses)
 
 
 def flatbuffer_schema() -> Any:
@@ -110,17 +110,30 @@ def _names(constants: Any) -> dict[int, str]:
     return {value: name for name, value in vars(constants).items() if isinstance(value, int)}
 
 
-def _ops(model: Any, graphs: Sequence[Any], schema: Any) -> dict[str, int]:
-    builtin, codes = _names(schema.BuiltinOperator), []
+def _uses(model: Any, graphs: Sequence[Any], schema: Any) -> tuple[OpUse, ...]:
+    builtin, types, codes = _names(schema.BuiltinOperator), _names(schema.TensorType), []
     for i in range(model.OperatorCodesLength()):
         code = model.OperatorCodes(i)
         if custom := code.CustomCode():
             name = custom.decode()
-            codes.append(name if name.startswith("Flex") else f"CUSTOM:{name}")
+            name = name if name.startswith("Flex") else f"CUSTOM:{name}"
         else:
-            codes.append(builtin[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())])
-    counts = Counter(codes[graph.Operators(i).OpcodeIndex()] for graph in graphs for i in range(graph.OperatorsLength()))
-    return dict(sorted(counts.items()))
+            name = builtin[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())]
+        codes.append((name, str(code.Version())))
+    found = []
+    for graph in graphs:
+        for i in range(graph.OperatorsLength()):
+            op = graph.Operators(i)
+            given = [types[graph.Tensors(op.Outputs(n)).Type()].lower() for n in range(op.OutputsLength())]
+            found.append((*codes[op.OpcodeIndex()], given))
+    return op_uses(found)
+
+
+def _counts(uses: Sequence[OpUse]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for use in uses:
+        counts[use.op] = counts.get(use.op, 0) + use.count
+    return counts
 
 
 def _constants(model: Any, graphs: Sequence[Any], schema: Any) -> tuple[int, int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kpipe_stages.artifacts.inventory import Opened
+from kpipe_stages.artifacts.inventory import Opened, op_uses
 from kpipe_stages.artifacts.repairs import inline_compiled, lower_erfc
-from kpipe_stages.protocol import Observation, Signature, StageError, TensorSpec
+from kpipe_stages.protocol import Observation, OpUse, Signature, StageError, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 OPSET = 18
 """The newest that tf2onnx 1.17 writes; ONNX Runtime has read it since 1.14."""
+MOST_INFERRED_BYTES = 500_000_000
+"""Above this the dtypes of values inside a file aren't inferred: that takes as much memory again."""
 RUNTIME_DOMAINS = frozenset({"com.microsoft"})
 """ONNX Runtime's own; their schemas aren't in ``onnx``."""
 
@@ -113,7 +116,37 @@ def read(path: Path) -> Opened:
     foreign = {_title(node) for node in nodes if (_domain(node.domain), node.op_type) not in local and not _known(node, versions)}
     numbers, size = _constants(_tensors(model.graph, nodes))
     companions = _external(path, _tensors(model.graph, nodes))
-    return Opened(_signature(model.graph), dict(sorted(ops.items())), tuple(sorted(foreign)), numbers, size, companions)
+    uses = _uses(model, [node for node in nodes if (_domain(node.domain), node.op_type) not in local], versions)
+    return Opened(
+        _signature(model.graph), dict(sorted(ops.items())), tuple(sorted(foreign)), numbers, size, companions, uses=uses, opset=versions.get("", 0)
+    )
+
+
+def _uses(model: Any, nodes: list[Any], versions: dict[str, int]) -> tuple[OpUse, ...]:
+    kinds = _value_types(model)
+    return op_uses((_title(node), _version(node, versions), [kinds[name] for name in node.output if name in kinds]) for node in nodes)
+
+
+def _version(node: Any, versions: dict[str, int]) -> str:
+    """The opset that last changed the op, of those up to the file's; the file's own for an op that ``onnx`` doesn't know."""
+    import onnx
+
+    domain = _domain(node.domain)
+    try:
+        return str(onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain).since_version)
+    except onnx.defs.SchemaError:
+        return str(versions.get(domain, 1))
+
+
+def _value_types(model: Any) -> dict[str, str]:
+    """Value name to dtype, by shape inference; without it (a file of gigabytes, an op that it doesn't know) what the file itself declares."""
+    import onnx
+
+    if model.ByteSize() < MOST_INFERRED_BYTES:
+        with suppress(onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+            model = onnx.shape_inference.infer_shapes(model)
+    values = [*model.graph.value_info, *model.graph.input, *model.graph.output]
+    return {value.name: _spec(value).dtype for value in values if value.type.HasField("tensor_type")}
 
 
 def _domain(domain: str) -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kpipe_stages.artifacts.inventory import Opened
+from kpipe_stages.artifacts.inventory import Opened, op_uses
 from kpipe_stages.protocol import Binding, Observation, Signature, StageError, TensorSpec
 
 if TYPE_CHECKING:
@@ -96,7 +96,13 @@ def read(path: Path, known: Collection[str] = ()) -> Opened:
     numbers = sum(math.prod(node.get_output_shape(0)) for node in constants)
     size = sum(int(node.get_byte_size()) for node in constants)
     signature = Signature(inputs=_specs(model.inputs, known), outputs=_specs(model.outputs, known))
-    return Opened(signature, dict(sorted(ops.items())), foreign, numbers, size, companions)
+    uses = op_uses((node.get_type_name(), str(node.get_type_info().version_id or ""), _dtypes(node)) for node in nodes)
+    return Opened(signature, dict(sorted(ops.items())), foreign, numbers, size, companions, uses=uses)
+
+
+def _dtypes(node: Any) -> list[str]:
+    names = [output.get_element_type().get_type_name() for output in node.outputs()]
+    return [_DTYPES.get(name, name) for name in names]
 
 
 def _companions(path: Path) -> tuple[Path, ...]:

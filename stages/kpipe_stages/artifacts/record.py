@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kpipe_stages.artifacts.inventory import FORMAT_TITLES, Opened, bind, compare_size, letters
+from kpipe_stages.artifacts.inventory import FORMAT_TITLES, Opened, bind, compare_size
 from kpipe_stages.digest import digest, size
-from kpipe_stages.protocol import Artifact, Binding, Observation, Signature, StageError
+from kpipe_stages.protocol import Artifact, Binding, Observation, OpUse, Signature, StageError
 
 if TYPE_CHECKING:
     from kpipe_stages.artifacts.tracing import Trace
@@ -18,6 +18,29 @@ if TYPE_CHECKING:
 
 NAMED_LAYERS = 4
 """As many layers an op's message names at most."""
+TF_NAMES: dict[tuple[str, str], tuple[str, ...]] = {
+    ("litert", "FULLY_CONNECTED"): ("MatMul", "BatchMatMulV2"),
+    ("litert", "BATCH_MATMUL"): ("BatchMatMulV2", "MatMul"),
+    ("litert", "DEPTHWISE_CONV_2D"): ("DepthwiseConv2dNative",),
+    ("litert", "AVERAGE_POOL_2D"): ("AvgPool",),
+    ("litert", "MAX_POOL_2D"): ("MaxPool",),
+    ("litert", "LOGISTIC"): ("Sigmoid",),
+    ("litert", "TRANSPOSE_CONV"): ("Conv2DBackpropInput",),
+    ("litert", "DIV"): ("RealDiv",),
+    ("litert", "GELU"): ("Erfc",),
+    ("litert", "GATHER"): ("GatherV2", "ResourceGather"),
+    ("litert", "WHILE"): ("StatelessWhile", "While"),
+    ("onnx", "Gemm"): ("MatMul",),
+    ("onnx", "Conv"): ("Conv2D", "DepthwiseConv2dNative", "Conv3D"),
+    ("onnx", "AveragePool"): ("AvgPool",),
+    ("onnx", "GlobalAveragePool"): ("Mean",),
+    ("onnx", "ReduceMean"): ("Mean",),
+    ("onnx", "ConvTranspose"): ("Conv2DBackpropInput",),
+    ("onnx", "Div"): ("RealDiv",),
+    ("onnx", "Erf"): ("Erfc",),
+    ("onnx", "Gather"): ("GatherV2", "ResourceGather"),
+}
+"""Format and op to the TensorFlow ops that a converter makes it of, where the names differ by more than case and underscores."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +105,34 @@ def record(
         versions=written.versions,
         batch=opened.batch,
         companions=tuple(str(path) for path in opened.companions),
-        op_layers=_op_layers(opened, traced) if traced is not None else {},
+        op_layers=_op_layers(written.kind, opened, traced),
+        inventory=_inventory(written.kind, opened, traced),
+        opset=opened.opset,
     )
     return artifact, seen
 
 
-def _op_layers(opened: Opened, traced: Trace) -> dict[str, tuple[str, ...]]:
-    """The layers of every op of the artifact that is one of the trace's: written the same, or in the format's own spelling (``SQUARE``)."""
-    spelling = {letters(op): op for op in opened.ops}
-    found = {op: op if op in opened.ops else spelling.get(letters(op), "") for op in traced.op_layers}
-    return {found[op]: tuple(places[:NAMED_LAYERS]) for op, places in traced.op_layers.items() if found[op]}
+def _op_layers(kind: str, opened: Opened, traced: Trace | None) -> dict[str, tuple[str, ...]]:
+    """Op name, in the format's own spelling, to layers."""
+    if traced is None:
+        return {}
+    places = {op: _places(kind, op, traced) for op in opened.ops}
+    return {op: tuple(found[:NAMED_LAYERS]) for op, found in places.items() if found}
+
+
+def _inventory(kind: str, opened: Opened, traced: Trace | None) -> tuple[OpUse, ...]:
+    """The ops with the layers that they come from: by an op's own name in TensorFlow's formats, by `TF_NAMES` where the format has other names."""
+    if traced is None:
+        return opened.uses
+    return tuple(replace(use, layers=tuple(_places(kind, use.op, traced)[:NAMED_LAYERS])) for use in opened.uses)
+
+
+def _places(kind: str, op: str, traced: Trace) -> list[str]:
+    plain = op.removeprefix("Flex")
+    names = (plain, *TF_NAMES.get((kind, plain), ()), plain.replace("_", "").lower() if kind != "saved_model" else "")
+    known = {name.lower().removesuffix("v2").removesuffix("v3"): name for name in traced.op_layers}
+    found = [traced.op_layers.get(name) or traced.op_layers.get(known.get(name.lower(), ""), []) for name in names]
+    return list(dict.fromkeys(place for places in found for place in places))
 
 
 def accept(worker: Worker, written: Written, model: Signature, parameters: int) -> Artifact:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from kpipe_stages.artifacts.inventory import Opened
+from kpipe_stages.artifacts.inventory import Opened, op_uses
 from kpipe_stages.protocol import Observation, Signature, StageError, TensorSpec
 
 if TYPE_CHECKING:
@@ -97,7 +97,16 @@ def read(folder: Path) -> Opened:
     foreign = tuple(sorted(op for op in ops if op in HOST_OPS or op_def_registry.get(op) is None))
     numbers, size = _constants(nodes)
     more, more_bytes = _variables(folder)
-    return Opened(_signature(graph.signature_def), dict(sorted(ops.items())), foreign, numbers + more, size + more_bytes, ordered=False)
+    uses = op_uses((node.op, "", _dtypes(node)) for node in nodes if node.op not in own)
+    return Opened(_signature(graph.signature_def), dict(sorted(ops.items())), foreign, numbers + more, size + more_bytes, ordered=False, uses=uses)
+
+
+def _dtypes(node: Any) -> list[str]:
+    """What an op gives, by the attributes that TensorFlow's ops declare their outputs' types with."""
+    import tensorflow as tf
+
+    kinds = [node.attr[name].type for name in ("DstT", "dtype", "out_type", "output_type", "T") if name in node.attr and node.attr[name].type]
+    return [tf.as_dtype(kinds[0]).name] if kinds else []
 
 
 def _nodes(graph: Any) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from kpipe_stages.keras_loading import telling_line
 from kpipe_stages.protocol import Observation, Signature, StageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kpipe_stages.keras_loading import KerasCaller
 
@@ -111,12 +111,13 @@ def layer_names_of(model: Any) -> frozenset[str]:
     return frozenset(layer.name for layer in model._flatten_layers() if layer is not model)
 
 
-def trace(caller: KerasCaller, *, batch: int | None = None) -> Trace:
+def trace(caller: KerasCaller, *, batch: int | None = None, prune: bool = False) -> Trace:
     """Trace the model once.
 
     Args:
         caller: the model.
         batch: fixes every free batch axis at this size; None leaves it free.
+        prune: leave out what no output depends on, state that is written and never read among it.
 
     Raises:
         StageError: KP201, naming the layer in which TensorFlow refused.
@@ -137,9 +138,20 @@ def trace(caller: KerasCaller, *, batch: int | None = None) -> Trace:
             function = tf.function(serve, autograph=False).get_concrete_function(*arguments)
     except Exception as error:  # layers raise anything while they are traced; it ends the export as one finding that names the layer
         raise _untraceable(error) from error
+    if prune:
+        function = _pruned(function, len(specs))
     frozen, why = _freeze(function, caller)
     layers = layer_names_of(caller.model)
-    return Trace(caller.signature, names, frozen or function, frozen is not None, why, _resources(caller.model, frozen), layers, batch)
+    return Trace(
+        _as_traced(caller.signature, function, batch),
+        names,
+        frozen or function,
+        frozen is not None,
+        why,
+        _resources(caller.model, frozen),
+        layers,
+        batch,
+    )
 
 
 def observe_state(traced: Trace) -> list[Observation]:
@@ -195,6 +207,70 @@ def _contradicts(declared: tuple[int | None, ...], found: tuple[int | None, ...]
 
 def _shown(shape: tuple[int | None, ...] | None) -> str:
     return "of unknown rank" if shape is None else "(" + ", ".join("None" if n is None else str(n) for n in shape) + ")"
+
+
+def _as_traced(signature: Signature, function: Any, batch: int | None) -> Signature:
+    """The signature with sizes of its outputs that Keras' own inference leaves open and the trace has fixed; the batch axis stays as it is.
+
+    Where the two contradict each other, `as_given` says so.
+    """
+    outputs = []
+    for spec, tensor in zip(signature.outputs, function.outputs, strict=True):
+        sizes = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+        if sizes and spec.shape is not None and len(sizes) == len(spec.shape):
+            first = spec.shape[0] if batch is not None or spec.shape[0] is not None else sizes[0]
+            sizes = (first, *(b if a is None else a for a, b in zip(spec.shape[1:], sizes[1:], strict=True)))
+            outputs.append(replace(spec, shape=sizes))
+        else:
+            outputs.append(spec)
+    return replace(signature, outputs=tuple(outputs))
+
+
+def _pruned(function: Any, count: int) -> Any:
+    """The function without the ops that none of its outputs needs; the variables that are left are captured as before.
+
+    The function itself, where an output reads a variable that may be written to: a recurrent layer's state is no dead one.
+    """
+    import tensorflow as tf
+
+    graph = function.graph.as_graph_def()
+    written = _written(graph, {inner.op.name for _, inner in function.graph.captures})
+    fetched = [tensor.op.name for tensor in function.outputs]
+    for node in graph.node:
+        if node.name in fetched:  # TensorFlow ties whatever must run to what is returned
+            node.input[:] = [name for name in node.input if not name.startswith("^")]
+    kept = tf.compat.v1.graph_util.extract_sub_graph(graph, fetched)
+    present = {node.name for node in kept.node}
+    if written & present:
+        return function
+    captured = {inner.name: outer for outer, inner in function.graph.captures if inner.op.name in present}
+    inputs = function.inputs[:count]
+
+    def serve(*values: Any) -> list[Any]:
+        given = {tensor.name: value for tensor, value in zip(inputs, values, strict=True) if tensor.op.name in present}
+        graph = tf.compat.v1.get_default_graph()
+        held = {name: graph.capture(tensor) for name, tensor in captured.items()}
+        return list(tf.graph_util.import_graph_def(kept, {**given, **held}, [tensor.name for tensor in function.outputs], name="kept"))
+
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.op.name) for tensor in inputs]
+    return tf.function(serve, autograph=False).get_concrete_function(*specs)
+
+
+def _written(graph: Any, captured: set[str]) -> set[str]:
+    """The captured variables that the graph may write to: by an op of its own, or inside any function that it hands them to."""
+    passed = {node.name: node.input[0].removeprefix("^").split(":")[0] for node in graph.node if node.op == "Identity" and node.input}
+    found: set[str] = set()
+    for node in graph.node:
+        if node.op in STATE_OPS or any(value.HasField("func") for value in node.attr.values()):
+            found |= {_source(one.removeprefix("^").split(":")[0], passed) for one in node.input}
+    return found & captured
+
+
+def _source(name: str, passed: Mapping[str, str]) -> str:
+    """Where a value comes from, behind the ops that only pass it on."""
+    while name in passed:
+        name = passed[name]
+    return name
 
 
 def _with_batch(shape: tuple[int | None, ...] | None, batch: int | None) -> list[int | None] | None:

@@ -1,0 +1,1 @@
+"""``kpipe preflight``: would this untrained architecture convert, load and agree?"""
