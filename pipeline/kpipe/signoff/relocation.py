@@ -21,6 +21,7 @@ def move_run(job: RunJob, move: Move) -> RunJob:
         companions=tuple(move(path) for path in job.companions),
         trust=replace(job.trust, custom_objects=tuple(move(path) for path in job.trust.custom_objects)),
         tensors=move(job.tensors),
+        common=move(job.common) if job.common else "",
         items=tuple(_item(item, move) for item in job.items),
         inputs=tuple(_input(spec, move) for spec in job.inputs),
         cache="",
