@@ -265,7 +265,7 @@ class Killing(Zoo):
 
 
 @pytest.mark.runtimes
-def test_a_crash_costs_one_cell_and_the_others_are_what_they_are(tmp_path: Path) -> None:
+def test_a_crash_costs_one_model_and_the_others_are_what_they_are(tmp_path: Path) -> None:
     import asyncio
 
     names = (
@@ -278,14 +278,14 @@ def test_a_crash_costs_one_cell_and_the_others_are_what_they_are(tmp_path: Path)
     )
     runtimes = ("jax", "tensorflow", "saved_model", "litert", "onnxruntime", "openvino")
     known = {case.name: case for unit in UNITS for case in unit.cases}
-    zoo = Killing(tmp_path, ("Masking: into LSTM", "run.litert"))
+    zoo = Killing(tmp_path, ("Masking: into LSTM", EXPORT))  # the one step that is never over before the signal arrives
     asyncio.run(zoo.run(names, runtimes))
     assert zoo.victim is None
     assert zoo.failures == []
     rows = {name: judge(tmp_path, known[name], "layers", runtimes) for name in names}
     statuses = {name: {runtime: cell.status for runtime, cell in row.cells.items()} for name, row in rows.items()}
     assert set(statuses["Dense: plain"].values()) == {Status.WORKS}
-    assert statuses["Masking: into LSTM"] == {runtime: Status.CRASHED if runtime == "litert" else Status.WORKS for runtime in runtimes}
+    assert set(statuses["Masking: into LSTM"].values()) == {Status.CRASHED}
     assert rows["Hashing: strings"].reference == "tensorflow"
     assert statuses["Hashing: strings"]["litert"] in {Status.LOAD_FAILS, Status.EXPORT_FAILS}
     assert rows["Hashing: strings"].cells["litert"].reason

@@ -109,9 +109,14 @@ def _runtime(named: NamedProfile, artifact: Listed) -> Checked:
     needed, opset = needed_runtime(artifact)
     if needed is None or not opset:
         return Checked(unknown=f"the first ONNX Runtime for opset {opset or 'unknown'} is not in kpipe's table")
+    own = next((use.op for use in artifact.inventory if "::" in use.op), "")
     if needed <= named.runtime:
-        return Checked()
-    late = tuple(use for use in artifact.inventory if use.version.isdecimal() and RUNTIME_OF_OPSET.get(int(use.version), needed) > named.runtime)
+        return Checked(unknown=f"which ONNX Runtime brought {own}, no op of ONNX itself, is not in kpipe's table" if own else "")
+    late = tuple(
+        use
+        for use in artifact.inventory
+        if "::" not in use.op and use.version.isdecimal() and RUNTIME_OF_OPSET.get(int(use.version), needed) > named.runtime
+    )
     wanted = ".".join(map(str, needed))
     rows = tuple(_violation(use, f"it came, or changed, with opset {use.version}, which needs ONNX Runtime {wanted}") for use in late)
     return Checked(rows or (Violation("(opset)", str(opset), 1, (), f"the file declares opset {opset}, which needs ONNX Runtime {wanted}"),))
