@@ -24,6 +24,7 @@ from kpipe.signoff.log import APPROVE, Entry
 from kpipe.signoff.seal import SealOrder, seal
 from kpipe.signoff.store import open_store
 from kpipe.store import load_evidence
+from kpipe.waivers import NO_WAIVERS
 from kpipe_stages.codec import decode, encode
 
 from . import sample_gate
@@ -176,7 +177,7 @@ def test_a_bundle_is_a_run_and_its_store_knows_the_first_of_the_line(two: Two, t
         python = evidence.reference.python
         evidence = replace(evidence, installed={python: installed_in(python)})  # which only a run for sign-off keeps
         approval = Approval("A. Reviewer", "test", at, "digits", "production", "0")
-        order = SealOrder(two.before.folder, load_contract(two.top / "before.toml"), evidence, two.before.record, approval, "full")
+        order = SealOrder(two.before.folder, load_contract(two.top / "before.toml"), evidence, two.before.record, approval, "full", NO_WAIVERS)
         name, new = store.seal(lambda folder, order=order: seal(order, folder))
         entry = Entry(1, 0, "", APPROVE, at, "A. Reviewer", "test", "digits", "production", name, "PASS", "run", two.before.record.candidate.sha256)
         store.append(entry, fresh=new)

@@ -21,6 +21,7 @@ from kpipe.compatibility.judging import judge
 from kpipe.compatibility.markdown import page
 from kpipe.compatibility.result import SCHEMA, CaseRow, Cell, Status, Table, worst
 from kpipe.compatibility.running import Zoo, waves
+from kpipe.compatibility.table import columns
 from kpipe.errors import UsageError
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import write_json
@@ -241,7 +242,7 @@ def test_the_page_that_is_kept_is_of_the_data_beside_it() -> None:
     kept = load(DOCS / "compatibility.json")
     assert (DOCS / "compatibility.md").read_text(encoding="utf-8") == page(kept)
     assert {(row.unit, row.config) for row in kept.cases} == {(case.unit, case.config) for unit in UNITS for case in unit.cases}
-    assert set(kept.runtimes) == set(RUNTIMES)
+    assert set(kept.runtimes) == set(columns())
 
 
 # ---------------------------------------------------------------- the real thing

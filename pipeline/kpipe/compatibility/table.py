@@ -26,6 +26,11 @@ SPENT = "spent.json"
 """What a folder that is gone on with has taken so far."""
 
 
+def columns() -> tuple[str, ...]:
+    """The runtimes of the table: one that takes one input at a time is another way to run a file that is in it already."""
+    return tuple(name for name, row in RUNTIMES.items() if row.batch is None)
+
+
 def make_table(units: Sequence[Unit], root: Path, say: Callable[[str], None], jobs: int | None) -> tuple[Table, list[str]]:
     """Run every case of the units on every runtime that is installed; the table, and the workers that were lost.
 
@@ -35,7 +40,7 @@ def make_table(units: Sequence[Unit], root: Path, say: Callable[[str], None], jo
     installed = system.this_interpreter().versions
     if "tensorflow" not in installed or "keras" not in installed:
         raise UsageError("kpipe compatibility builds and exports every model on TensorFlow, which isn't installed: pip install 'keras-kpipe[all]'.")
-    runtimes = tuple(name for name, row in RUNTIMES.items() if all(one in installed for one in row.distributions))
+    runtimes = tuple(name for name in columns() if all(one in installed for one in RUNTIMES[name].distributions))
     began, used = time.monotonic(), children_seconds()
     root.mkdir(parents=True, exist_ok=True)
     before = _spent(root)

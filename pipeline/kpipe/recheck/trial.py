@@ -17,7 +17,7 @@ from kpipe.recheck.exporting import export, on, with_artifact
 from kpipe.record import RunRecord
 from kpipe.running import system
 from kpipe.running.deciding import decide_job
-from kpipe.running.launch import Launcher, make_home
+from kpipe.running.launch import Launcher, make_home, wants_shapes, wants_timing
 from kpipe.running.workshop import Workshop
 from kpipe.signoff.bundle import Bundle
 from kpipe.signoff.contents import REFERENCE
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 AGAIN = "reference.again"
 """The stage of the reference where it is run again: the sealed one keeps its name, and what targets are held against."""
+PREPARE = "prepare"
 NO_TIMES = TimingPlan(calls=0, end_to_end_calls=0)
 
 
@@ -83,7 +84,7 @@ async def perform(trial: Trial, waivers: WaiverSet, say: Callable[[str], None]) 
         made = await _exported(trial, shop, say) if trial.anew else {}
         for name in trial.targets:
             say(name)
-            await _run(trial, shop, plans[name], trial.bundle.target(name), tensors.get(name), made)
+            await _run(trial, shop, plans[name], trial.bundle.target(name), tensors, made)
         evidence = _evidence(trial, shop, made)
         if trial.bundle.decision_code:
             await _decide(trial, shop, evidence)
@@ -120,15 +121,13 @@ def _workshop(trial: Trial) -> Workshop:
 
 
 async def _tensors(trial: Trial, shop: Workshop) -> dict[str, Path]:
-    """Target to the tensors that a bundle with hashes only doesn't hold: made anew of the golden files, by the sealed steps."""
+    """Stage to the tensors that a bundle with hashes only doesn't hold: made anew of the golden files, by the sealed steps."""
     if trial.bundle.full:
         return {}
-    found: dict[str, Path] = {}
-    targets = [trial.bundle.target(name) for name in trial.targets]
-    for stage in dict.fromkeys(target.prepare for target in targets):
-        await shop.once(shop.order(stage, "prepare", trial.bundle.prepare_job(stage, trial.goldens)))
-        found |= {t.name: shop.folder.stages / stage / "tensors" for t in targets if t.prepare == stage}
-    return found
+    stages = dict.fromkeys([PREPARE, *(trial.bundle.target(name).prepare for name in trial.targets)])
+    for stage in stages:
+        await shop.once(shop.order(stage, PREPARE, trial.bundle.prepare_job(stage, trial.goldens)))
+    return {stage: shop.folder.stages / stage / "tensors" for stage in stages}
 
 
 async def _exported(trial: Trial, shop: Workshop, say: Callable[[str], None]) -> dict[str, Artifact]:
@@ -138,9 +137,13 @@ async def _exported(trial: Trial, shop: Workshop, say: Callable[[str], None]) ->
     return await export(trial.bundle, trial.environment, trust, shop, trial.targets)
 
 
-async def _run(trial: Trial, shop: Workshop, plan: TargetPlan, target: SealedTarget, tensors: Path | None, made: Mapping[str, Artifact]) -> None:
-    """One worker, cold, in a process of its own; then, where asked, its timed calls. What was to be exported anew and wasn't is not run."""
-    job = trial.bundle.job(target.name, trial.goldens, tensors)
+async def _run(
+    trial: Trial, shop: Workshop, plan: TargetPlan, target: SealedTarget, tensors: Mapping[str, Path], made: Mapping[str, Artifact]
+) -> None:
+    """One worker, cold, in a process of its own; then, where asked, its timed calls, and its shapes. What wasn't exported anew is not run."""
+    job = trial.bundle.job(target.name, trial.goldens, tensors.get(target.prepare))
+    if tensors and job.common:
+        job = replace(job, common=str(tensors[PREPARE]))
     if trial.anew:
         if target.format not in made:
             return
@@ -153,9 +156,11 @@ async def _run(trial: Trial, shop: Workshop, plan: TargetPlan, target: SealedTar
     evidence, process = await shop.perform(order)
     if process is None:
         return
-    if evidence.ending is Ending.OK and timed:
+    if evidence.ending is Ending.OK and timed and wants_timing(order):
         process.order = replace(process.order, time_limit_s=shop.left())
         shop.stages[stage] = await process.measure()
+    if evidence.ending is Ending.OK and wants_shapes(order):
+        shop.stages[stage] = await shop.shape(process)
     await process.end()
 
 
