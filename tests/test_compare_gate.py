@@ -16,6 +16,7 @@ import kpipe
 from kpipe.comparing.baseline import BASELINE
 from kpipe.comparison import Answer, Comparison
 from kpipe.contract import load_contract
+from kpipe.judging.judge import judge
 from kpipe.record import Verdict
 from kpipe.report.comparison import render_comparison_markdown
 from kpipe.running.system import installed_in
@@ -177,7 +178,8 @@ def test_a_bundle_is_a_run_and_its_store_knows_the_first_of_the_line(two: Two, t
         python = evidence.reference.python
         evidence = replace(evidence, installed={python: installed_in(python)})  # which only a run for sign-off keeps
         approval = Approval("A. Reviewer", "test", at, "digits", "production", "0")
-        order = SealOrder(two.before.folder, load_contract(two.top / "before.toml"), evidence, two.before.record, approval, "full", NO_WAIVERS)
+        loaded = load_contract(two.top / "before.toml")
+        order = SealOrder(two.before.folder, loaded, evidence, judge(two.before.folder, loaded, evidence), approval, "full", NO_WAIVERS)
         name, new = store.seal(lambda folder, order=order: seal(order, folder))
         entry = Entry(1, 0, "", APPROVE, at, "A. Reviewer", "test", "digits", "production", name, "PASS", "run", two.before.record.candidate.sha256)
         store.append(entry, fresh=new)

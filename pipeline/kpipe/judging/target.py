@@ -17,6 +17,7 @@ from kpipe.judging.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
 from kpipe.judging.bindings import judge_binding, narrower
 from kpipe.judging.cells import Cells, Question, judge_cells
 from kpipe.judging.decided import Decided
+from kpipe.judging.floor import EPSILON, K
 from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.knobs import judge_knobs
 from kpipe.judging.ops import check_ops, told
@@ -32,7 +33,7 @@ from kpipe.judging.variants import handed_in, variant_of
 from kpipe.judging.verdict import failing, unchecking
 from kpipe.preparation import prepared
 from kpipe.profiles import owed_profile
-from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, ShapeRecord, ShapeStatus, TargetRecord
+from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, ShapeRecord, ShapeStatus, TargetRecord, Tolerance
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
 from kpipe_stages.decisions import same
@@ -41,7 +42,7 @@ from kpipe_stages.protocol import RunResult, Signature, TimingResult
 if TYPE_CHECKING:
     from kpipe.evidence import TargetPlan
     from kpipe.judging.ruled import Ruled
-    from kpipe.record import LimitCheck, Tolerance
+    from kpipe.record import LimitCheck
 
 WHOLE = re.compile(r"u?int\d+|bool|string|none")
 """Dtypes that no precision is about."""
@@ -299,7 +300,9 @@ def _shape_tolerance(bench: _Bench, output: str, precision: str) -> Tolerance:
     """What holds at shapes that golden inputs don't have: noise floors aren't known there."""
     if _decides(bench):
         return own_tolerance(output, bench.plan.quantize, bench.table)
-    return tolerance_for(output, precision, bench.scene.contract.agreement, bench.table)
+    coarse = COARSER.index(precision) > COARSER.index("float32")
+    spacings = Tolerance(rtol=0.0, atol=K * EPSILON[precision], source=f"auto: {K:g} spacings of {precision}") if coarse else None
+    return tolerance_for(output, precision, bench.scene.contract.agreement, bench.table, spacings)
 
 
 def _decides(bench: _Bench) -> bool:
