@@ -748,3 +748,89 @@ def test_a_waiver_that_does_not_fit_covers_nothing(
     assert command(["judge", str(run), "--waivers", str(waivers)]) == 1
     assert code in told(capsys)
     assert code in codes(kpipe.load_run(run).record)
+
+
+# ---------------------------------------------------------------- run again
+
+
+def rechecked(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    """A re-check: exit code, answer, messages."""
+    capsys.readouterr()
+    code = command(["recheck", *(str(word) for word in words), "--no-times"])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_a_bundle_with_hashes_only_is_run_again_on_the_files_that_are_supplied(
+    signed: Signed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    assert command(signed.words("--store", str(store), "--goldens", "hashes")) == 0
+    code, _, told = rechecked(capsys, "digits", "--store", store, "--target", "litert")
+    assert (code, "hashes of its golden inputs only" in told) == (2, True)
+    supplied = tmp_path / "golden"
+    shutil.copytree(signed.home / "golden", supplied)
+    code, table, told = rechecked(capsys, "digits", "--store", store, "--target", "litert", "--goldens", supplied)
+    assert (code, "same bits" in table) == (0, True), table + told
+    next(supplied.rglob("*.png")).write_bytes(b"not the file")
+    code, table, told = rechecked(capsys, "digits", "--store", store, "--target", "litert", "--goldens", supplied)
+    assert code in {1, 3}, table + told
+    assert "same bits" not in table
+
+
+def test_an_altered_bundle_is_not_run_again(signed: Signed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "bundle"
+    shutil.copytree(signed.bundle, copy)
+    for path in copy.rglob("*"):
+        path.chmod(0o700)
+    model = next(copy.rglob("model.tflite"))
+    model.write_bytes(model.read_bytes()[:-1] + b"\0")
+    code, table, told = rechecked(capsys, copy, "--target", "litert", "--out", tmp_path / "out")
+    assert code == 1
+    assert "ALTERED" in table
+    assert "environment" not in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_sealed_model_is_exported_anew_beside_what_was_sealed(signed: Signed, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, told = rechecked(capsys, signed.bundle, "--target", "onnxruntime", "--python", sys.executable, "--export-anew", "--json")
+    assert code == 0, told
+    cells = {(o["target"], o["column"]): o for o in json.loads(out)["outcomes"]}
+    assert set(cells) == {(name, column) for name in ("onnxruntime", "onnxruntime, exported anew") for column in ("signed off", sys.executable)}
+    assert {o["status"] for o in cells.values()} == {"pass"}
+    assert not any(o["against"]["changed"] or o["against"]["missing"] for o in cells.values())
+
+
+def test_an_environment_that_can_not_be_had_leaves_what_it_is_about_unchecked(signed: Signed, capsys: pytest.CaptureFixture[str]) -> None:
+    code, table, _ = rechecked(capsys, signed.bundle, "--target", "onnxruntime", "--with", "onnxruntime==0.0.1")
+    assert code == 3
+    assert "UNCHECKED" in table
+    assert "no environment: it could not be installed" in table
+    assert "pass, same bits" in table, "as it was signed off it runs all the same"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--target", "litret"], "did you mean 'litert'"),
+        (["--with", "onnxruntime"], "says no version"),
+        (["--with", "nothing-of-the-kind==1"], "doesn't have"),
+    ],
+)
+def test_a_re_check_that_asks_for_what_is_not_there_runs_nothing(
+    signed: Signed, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    code, table, told = rechecked(capsys, signed.bundle, *words)
+    assert (code, table, said in told) == (2, "", True), told
+
+
+def test_there_is_no_way_back_to_what_was_never_approved(signed: Signed, capsys: pytest.CaptureFixture[str]) -> None:
+    back = ["rollback", "--to", signed.bundle.name, "--store", str(signed.store), "--by", "Ann", "--reason", "it broke"]
+    for words, said in (
+        ([*back, "--channel", "beta"], "was never approved for digits@beta"),
+        (back, "there is nothing to roll back"),
+        ([*back[:-4], "--by", " ", "--reason", "it broke"], "--by is empty"),
+    ):
+        capsys.readouterr()
+        assert command(words) == 2
+        assert said in flat(capsys.readouterr().err)
