@@ -213,6 +213,13 @@ def test_only_raster_pictures_are_shown() -> None:
     assert Page(render_html(record, {first: picture("2")})).values("src") == [picture("2")]
 
 
+def test_a_large_picture_is_shown_whole() -> None:
+    """Long texts are cut; half a picture is none."""
+    record = failing()
+    large = "data:image/png;base64," + "QUJD" * 3000
+    assert Page(render_html(record, {record.flips[0].input: large})).values("src") == [large]
+
+
 def test_twenty_thousand_flipped_inputs_fit_and_none_is_forgotten() -> None:
     record = huge()
     page = render_html(record, {})

@@ -117,6 +117,8 @@ def _printable(value: Any) -> Any:
     if value is None:
         return text.ABSENT
     if isinstance(value, str) and not hasattr(value, "__html__"):
+        if _PICTURE.fullmatch(value):
+            return value  # `_pictures` has counted it; half a picture is none
         cut = value if len(value) <= _TEXT_LIMIT else f"{value[:_TEXT_LIMIT]}... ({len(value) - _TEXT_LIMIT:,} more characters in run.json)"
         return text.clean(cut, multiline=True)
     return value
