@@ -101,7 +101,9 @@ class Zoo:
                 if begun is None or begun not in left:
                     self.failures.append(f"{label}: {evidence.detail}")
                     return
-                (self.root / folder_of(begun[0]) / f"{begun[1]}.lost").write_text(evidence.detail, encoding="utf-8")
+                lost = self.root / folder_of(begun[0]) / f"{begun[1]}.lost"
+                lost.parent.mkdir(exist_ok=True)  # the worker may have ended before it made it
+                lost.write_text(evidence.detail, encoding="utf-8")
             attempt += 1
 
 
