@@ -272,7 +272,13 @@ def test_what_was_not_accepted_by_name_moves_nothing(accepted: tuple[str, ...]) 
 
 def test_what_was_accepted_by_name_is_kept() -> None:
     assert held_to([BAD], ("KP404@litert", "KP401@litert")) == ("KP401@litert", "KP404@litert")
-    assert held_to([cell(CellStatus.FAIL, "KP401", required=False)], ()) == ()
+    assert held_to([cell(CellStatus.PASS), cell(CellStatus.FAIL, "KP401", required=False)], ()) == ()
+
+
+@pytest.mark.parametrize("outcomes", [[], [cell(CellStatus.PASS, required=False)]])
+def test_nothing_run_again_is_no_way_back(outcomes: list[Outcome]) -> None:
+    with pytest.raises(RollbackError, match="nothing is known of it"):
+        held_to(outcomes, ())
 
 
 def test_a_finding_that_nothing_raised_can_not_be_accepted() -> None:

@@ -815,6 +815,7 @@ def test_an_environment_that_can_not_be_had_leaves_what_it_is_about_unchecked(si
         (["--target", "litret"], "did you mean 'litert'"),
         (["--with", "onnxruntime"], "says no version"),
         (["--with", "nothing-of-the-kind==1"], "doesn't have"),
+        (["--target", "litert", "--with", "ai-edge-litert==2.2.0", "--with", "onnxruntime==1.31.1"], "reaches none of the targets"),
     ],
 )
 def test_a_re_check_that_asks_for_what_is_not_there_runs_nothing(

@@ -178,7 +178,13 @@ def _calibration(recipe: Recipe, model: Any, x: Any, params: TrainJob) -> Path |
     from kpipe_stages.keras_calling import model_signature
 
     names = [spec.name for spec in model_signature(model).inputs]
-    parts = dict(x) if isinstance(x, dict) else dict(zip(names, x, strict=False)) if isinstance(x, list | tuple) else {names[0]: x}
+    parts = (
+        dict(x)
+        if isinstance(x, dict)
+        else dict(zip(names, x, strict=True))
+        if isinstance(x, list | tuple) and len(x) == len(names)
+        else {names[0]: x}
+    )
     if sorted(parts) != sorted(names) or not all(hasattr(part, "shape") and len(part) for part in parts.values()):
         told = f"load_data() gives training inputs for {sorted(parts)}; the model's are {sorted(names)}"
         raise _wrong(recipe, told, "For --calibration, return arrays: one, or a dict by the model's input names.")

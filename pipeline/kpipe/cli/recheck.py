@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kpipe.cli.folders import working_folder
 from kpipe.errors import Exit, UsageError
 from kpipe.record import Verdict
 from kpipe_stages.codec import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     from kpipe.signoff.bundle import Bundle
     from kpipe.signoff.verify import Verification
@@ -26,24 +24,6 @@ EXITS = {Verdict.PASS: Exit.PASS, Verdict.FAIL: Exit.FAIL, Verdict.INCOMPLETE: E
 def say(line: str) -> None:
     """Progress, beside the answer."""
     print(line, file=sys.stderr, flush=True)
-
-
-def working_folder(out: Path | None) -> AbstractContextManager[str | Path]:
-    """Where workers write: a new folder that stays, or one that goes.
-
-    Raises:
-        UsageError: it is there already, or can't be made.
-    """
-    if out is None:
-        return tempfile.TemporaryDirectory(prefix="kpipe-recheck-")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        taken = any(out.iterdir())
-    except OSError as error:
-        raise UsageError(f"--out {out} can't be used: {error.strerror}. Name a folder that can be written.") from error
-    if taken:
-        raise UsageError(f"--out {out} is not empty. Name a new folder; nothing was changed.")
-    return nullcontext(out)
 
 
 def run_recheck(
@@ -73,7 +53,7 @@ def run_recheck(
             return problem
         bundles.append(bundle)
     cache = cache_folder(None, Path(".kpipe-cache")) / "environments"
-    with working_folder(out) as folder:
+    with working_folder(out, "kpipe-recheck-") as folder:
         request = RecheckRequest(tuple(bundles), changes, pythons, targets, goldens, times, cache, anew)
         found = recheck(request, Path(folder).resolve(), say)
     if markdown is not None:
@@ -90,13 +70,15 @@ def intact(word: str, store: str | None, key: Path | None) -> tuple[Bundle | Non
     from kpipe.cli.signoff import print_verification
     from kpipe.signoff.bundle import open_bundle
     from kpipe.signoff.store import find_bundle
-    from kpipe.signoff.verify import verify
+    from kpipe.signoff.verify import NOT_CHECKED, verify
 
     located = find_bundle(word, store)
     found: Verification = verify(located, key)
     if found.findings:
         print_verification(found)
         return None, Exit.FAIL
+    if found.signature == NOT_CHECKED:
+        say(f"{word}: signed, and nobody has checked by whom: give the public key with --key")
     return open_bundle(located.path), Exit.PASS
 
 
@@ -127,8 +109,8 @@ def run_rollback(
     if place is None:
         raise UsageError(f"{word} lies in no store, so there is nothing to move. Name the store with --store, and the bundle by its id.")
     cache = cache_folder(None, Path(".kpipe-cache")) / "environments"
-    request = RollbackRequest(bundle, place, by, reason, channel, accepted, goldens, cache, dry_run)
-    with working_folder(out) as folder:
+    request = RollbackRequest(bundle, place, by, reason, channel, accepted, goldens, cache, dry_run, unproved=bundle.signed and key is None)
+    with working_folder(out, "kpipe-recheck-") as folder:
         done = rollback(request, Path(folder).resolve(), say)
     if as_json:
         print(json.dumps(encode(done), ensure_ascii=False, indent=1))

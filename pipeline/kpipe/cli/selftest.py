@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kpipe.cli.folders import working_folder
 from kpipe.errors import Exit, UsageError, nearest
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from kpipe.selftest.fault import Fault, Setup
 
 
@@ -22,7 +19,7 @@ def run_command(model: Path | None, contract: Path | None, only: tuple[str, ...]
     if (model is None) != (contract is None):
         raise UsageError("--model and --contract go together: faults are planted into a model by its own contract.")
     chosen = _faults(only)
-    with _folder(out) as name:
+    with working_folder(out, "kpipe-selftest-") as name:
         folder = Path(name).resolve()
         return _healthy(folder, healthy, model, contract, as_json=as_json) if healthy else _table(folder, chosen, model, contract, as_json=as_json)
 
@@ -41,24 +38,6 @@ def _faults(only: tuple[str, ...]) -> list[Fault]:
         if word not in known:
             raise UsageError(f"--only {word} is no family of faults{nearest(word, known)}; expected one of {', '.join(known)}.")
     return [fault for fault in FAULTS if not only or fault.family in only]
-
-
-def _folder(out: Path | None) -> AbstractContextManager[str | Path]:
-    """The folder to work in: a new one that stays, or one that goes.
-
-    Raises:
-        UsageError: it is there already, or can't be made.
-    """
-    if out is None:
-        return tempfile.TemporaryDirectory(prefix="kpipe-selftest-")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        taken = any(out.iterdir())
-    except OSError as error:
-        raise UsageError(f"--out {out} can't be used: {error.strerror}. Name a folder that can be written.") from error
-    if taken:
-        raise UsageError(f"--out {out} is not empty. Name a new folder; nothing was changed.")
-    return nullcontext(out)
 
 
 def _say(line: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from kpipe.judging.answers import ALONE, Answers, open_answers
 from kpipe.judging.compare import Problem, compare
 from kpipe.judging.decided import DECIDE_STAGE, stored_decisions
-from kpipe.judging.floor import Floor, K, noise_floors
+from kpipe.judging.floor import Floor, K, band_of, noise_floors
 from kpipe.judging.ties import breaks_tie
 from kpipe.judging.tolerance import DEFAULTS
 from kpipe.judging.truth import TRUTH_STAGE
@@ -19,7 +19,7 @@ from kpipe.judging.verdict import failing, unchecking
 from kpipe.recheck.trial import AGAIN, stage_of
 from kpipe.record import CellStatus, Tolerance
 from kpipe.signoff.contents import REFERENCE
-from kpipe_stages.decisions import DecisionError, NoDecisionError, same
+from kpipe_stages.decisions import DecisionError, NoDecisionError, outputs_of, same
 from kpipe_stages.digest import digest
 
 if TYPE_CHECKING:
@@ -239,14 +239,13 @@ def _changed(
     firm: set[int] = set()
     try:
         for spec in rules:
-            for mode in [m for m in modes if m == ALONE or all(sealed.batched(m, o) for o in sealed.outputs)]:
+            for mode in [m for m in modes if m == ALONE or all(sealed.batched(m, o) for o in outputs_of(spec))]:
                 before, now = sealed.decisions(spec, mode), new.decisions(spec, mode)
                 scores = zip(sealed.decidable(spec, mode), new.decidable(spec, mode), strict=True)
                 for i, (ours, theirs, (left, right)) in enumerate(zip(before, now, scores, strict=True)):
                     if not same(spec, ours, theirs):
                         changed.add(i)
-                        band = max((float(f.widths[i]) for f in floors.values() if len(f.widths) > i), default=0.0)
-                        if not breaks_tie(spec, left, right, band=band):
+                        if not breaks_tie(spec, left, right, band=band_of(floors, spec, i)):
                             firm.add(i)
     except (DecisionError, NoDecisionError) as error:
         return sorted(changed), sorted(changed - firm), str(error)

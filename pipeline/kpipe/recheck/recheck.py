@@ -85,6 +85,11 @@ def recheck(request: RecheckRequest, out: Path, say: Say) -> Rechecked:
     """
     columns = columns_of(request.changes, request.pythons)
     chosen = {bundle.id: _chosen(bundle, columns, request) for bundle in request.bundles}
+    for column in columns:
+        if not any(chosen[bundle.id][column.title] for bundle in request.bundles):
+            raise UsageError(
+                f"'{column.title}' reaches none of the targets that are asked for, so nothing would be checked there. Drop it, or --target."
+            )
     recipes = {bundle.id: _recipes(bundle, columns, chosen[bundle.id], anew=request.anew) for bundle in request.bundles}
     outcomes: list[Outcome] = []
     environments: dict[str, dict[str, Environment]] = {}

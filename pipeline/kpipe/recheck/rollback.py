@@ -45,6 +45,8 @@ class RollbackRequest:
     cache: Path
     dry_run: bool
     times: bool = True
+    unproved: bool = False
+    """It is signed, and no key was given to check that."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ def held_to(outcomes: Iterable[Outcome], accepted: Iterable[str]) -> tuple[str, 
         RollbackError: something else stands against it.
         UsageError: a finding was accepted that isn't there: it may be a slip for one that is.
     """
-    wanted = set(accepted)
+    outcomes, wanted = list(outcomes), set(accepted)
+    if not any(one.required for one in outcomes):
+        raise RollbackError("nothing that is required was run again, so nothing is known of it; nothing was moved.", Exit.INCOMPLETE)
     against = [one for one in outcomes if one.required and one.status is not CellStatus.PASS]
     said = {word for one in against for word in words_of(one)}
     open_ = [one for one in against if not one.codes or not set(words_of(one)) <= wanted]
@@ -134,6 +138,7 @@ def words_of(one: Outcome) -> tuple[str, ...]:
 def _entry(request: RollbackRequest, table: Rechecked, accepted: tuple[str, ...]) -> Entry:
     contents = request.bundle.contents
     notes = (f"re-checked in {', '.join(table.columns)}: {table.verdict}", *(f"accepted: {word}" for word in accepted))
+    notes += ("the signature was not checked",) if request.unproved else ()
     return Entry(
         version=LOG_VERSION,
         number=0,
