@@ -85,6 +85,19 @@ def test_any_single_bit_that_flips_is_found(tmp_path_factory: pytest.TempPathFac
         files.read(folder / "000000000001")
 
 
+def test_every_bit_of_the_digests_themselves_counts(tmp_path: Path) -> None:
+    """A line that ends with ``\\v`` in place of ``\\n`` is still a line to Python's ``splitlines``."""
+    files.write(tmp_path, 1, record([]), [])
+    file = tmp_path / "000000000001" / files.SUMS
+    whole = file.read_bytes()
+    for bit in range(len(whole) * 8):
+        content = bytearray(whole)
+        content[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(bytes(content))
+        with pytest.raises(files.DamagedError):
+            files.read_record(file.parent)
+
+
 def test_the_command_checks_every_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "model.keras"
     folder = files.folder_of(model)

@@ -26,7 +26,7 @@ from kpipe_stages.digest import digest
 from kpipe_stages.protocol import Observation, StageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 CODE = "KP019"
 """The finding of a checkpoint that can't be written or used."""
@@ -114,8 +114,7 @@ def write(folder: Path, steps: int, record: CheckpointRecord, arrays: Sequence[A
         text = json.dumps(encode(record), ensure_ascii=True, allow_nan=False, indent=1) + "\n"
         for name, content in ((STATE, state.getbuffer()), (RECORD, text.encode())):
             _put(scratch / name, content)
-        sums = "".join(f"{digest(scratch / name)}  {name}\n" for name in (STATE, RECORD))
-        _put(scratch / SUMS, sums.encode())
+        _put(scratch / SUMS, _sums({name: digest(scratch / name) for name in (STATE, RECORD)}))
         flush(scratch)
         if place.exists():  # a damaged one of the same step: the training has come there again
             shutil.rmtree(place)
@@ -171,11 +170,13 @@ def read_record(place: Path) -> CheckpointRecord:
         StageError: it is whole, and of a version that this kpipe doesn't know.
     """
     try:
-        lines = [line.split("  ", 1) for line in (place / SUMS).read_text(encoding="utf-8").splitlines()]
-        sums = {name: sha256 for sha256, name in lines}
-        for name in (STATE, RECORD):
-            if (found := digest(place / name)) != sums.get(name):
-                raise DamagedError(f"{name} has SHA-256 {found[:12]}..., {SUMS} says {sums.get(name, 'nothing')[:12]}...")
+        written = (place / SUMS).read_bytes()
+        found = {name: digest(place / name) for name in (STATE, RECORD)}
+        for name, sha256 in found.items():
+            if _sums({name: sha256}) not in written:
+                raise DamagedError(f"{name} has SHA-256 {sha256[:12]}..., which isn't what {SUMS} says of it")
+        if written != _sums(found):
+            raise DamagedError(f"{SUMS} holds other bytes than the two lines of {STATE} and {RECORD}")
         data = json.loads((place / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DamagedError(f"it can't be read: {error}") from error
@@ -185,6 +186,11 @@ def read_record(place: Path) -> CheckpointRecord:
         return decode(CheckpointRecord, data, str(place / RECORD))
     except CodecError as error:
         raise DamagedError(str(error)) from error
+
+
+def _sums(digests: Mapping[str, str]) -> bytes:
+    """What `SUMS` holds: it is compared byte by byte, for a lenient reader would pass a changed one."""
+    return "".join(f"{sha256}  {name}\n" for name, sha256 in digests.items()).encode()
 
 
 def remove(folder: Path) -> None:
