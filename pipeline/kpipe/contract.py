@@ -6,8 +6,10 @@ Every message names file, key, value and expectation; an unknown key is refused 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import tomllib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -154,6 +156,16 @@ class CompareTable(Table):
         return self
 
 
+class BaselineTable(Table):
+    """``[baseline]``: how a candidate is timed in turns with the version that ``--baseline`` names (`kpipe_stages.race`)."""
+
+    time: bool = True
+    max_seconds: Positive = 20.0
+    """Per target; less where the answer is found sooner."""
+    smallest: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """The smallest difference that counts, as a share: within it the two are called the same."""
+
+
 class AxisTable(Table):
     """``[axes] NAME``: the sizes that a free axis is promised to take; ``batch`` is the batch axis (`kpipe.axes`)."""
 
@@ -170,21 +182,73 @@ class AxisTable(Table):
         return self
 
 
-class LimitsTable(Table):
-    """``limits``: seconds, milliseconds, MiB."""
+@dataclass(frozen=True)
+class Relative:
+    """A limit in terms of the approved version: ``"1.10x baseline"``."""
 
-    load_s: Positive | None = None
-    """Import, load or compile, and first inference together, cold."""
-    p50_ms: Positive | None = None
-    p90_ms: Positive | None = None
-    p95_ms: Positive | None = None
-    p99_ms: Positive | None = None
-    end_to_end_p50_ms: Positive | None = None
-    end_to_end_p90_ms: Positive | None = None
-    end_to_end_p95_ms: Positive | None = None
-    end_to_end_p99_ms: Positive | None = None
-    peak_mib: Positive | None = None
-    size_mib: Positive | None = None
+    factor: float
+    """So many times what the baseline takes."""
+
+    def __str__(self) -> str:
+        return f"{self.factor:g}x baseline"
+
+
+RELATIVE = re.compile(r"(\d+(?:\.\d+)?)x baseline")
+
+
+def _limit(value: object) -> object:
+    """A number above 0, or `Relative` made of its text."""
+    if isinstance(value, str):
+        found = RELATIVE.fullmatch(value)
+        if found is None or not 0 < float(found[1]) < math.inf:
+            raise ValueError(
+                "expected a finite number greater than 0, or a text such as '1.10x baseline': at most so many times what the baseline takes"
+            )
+        return Relative(float(found[1]))
+    if isinstance(value, Relative):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError("expected a finite number greater than 0, or a text such as '1.10x baseline'")
+    return float(value)
+
+
+def _absolute(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError(
+            "expected a number of milliseconds: only the model's own call is timed in turns with the baseline's, so only its limits can be relative"
+        )  # noqa: TRY004
+    return value
+
+
+Limit = Annotated[float | Relative, BeforeValidator(_limit)]
+WholeLimit = Annotated[Positive, BeforeValidator(_absolute)]
+
+
+class LimitsTable(Table):
+    """``limits``: seconds, milliseconds, MiB; or `Relative` to the baseline's."""
+
+    load_s: Limit | None = None
+    """Import, load or compile, and first inference together, cold. Relative: load or compile and first inference, in turns with the baseline's."""
+    p50_ms: Limit | None = None
+    p90_ms: Limit | None = None
+    p95_ms: Limit | None = None
+    p99_ms: Limit | None = None
+    end_to_end_p50_ms: WholeLimit | None = None
+    end_to_end_p90_ms: WholeLimit | None = None
+    end_to_end_p95_ms: WholeLimit | None = None
+    end_to_end_p99_ms: WholeLimit | None = None
+    peak_mib: Limit | None = None
+    size_mib: Limit | None = None
+
+    @property
+    def absolute(self) -> dict[str, float]:
+        """The limits that are numbers, by key."""
+        return {name: limit for name in type(self).model_fields if isinstance(limit := getattr(self, name), float)}
+
+    @property
+    def relative(self) -> dict[str, float]:
+        """Key to factor of the limits that are relative to the baseline."""
+        return {name: limit.factor for name in type(self).model_fields if isinstance(limit := getattr(self, name), Relative)}
 
 
 class OpProfileTable(Table):
@@ -229,6 +293,7 @@ class Contract(Table):
     timing: TimingTable = TimingTable()
     run: RunTable = RunTable()
     compare: CompareTable | None = None
+    baseline: BaselineTable = BaselineTable()
     axes: dict[str, AxisTable] = {}
     targets: dict[str, TargetTable] = {}
     op_profiles: dict[str, OpProfileTable] = {}
@@ -415,7 +480,7 @@ def _message(detail: ErrorDetails) -> str:
 
 
 def _is_union_tag(part: str | int) -> bool:
-    return isinstance(part, str) and (part == "ToleranceTable" or part.startswith(("literal[", "constrained-")))
+    return isinstance(part, str) and (part in {"ToleranceTable", "Relative"} or part.startswith(("literal[", "constrained-")))
 
 
 def _known_keys(location: tuple[str | int, ...]) -> list[str]:

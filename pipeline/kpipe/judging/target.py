@@ -496,6 +496,8 @@ def _load(bench: _Bench, result: RunResult | None, stage: StageEvidence | None) 
 
 def _limit_findings(bench: _Bench, limits: tuple[LimitCheck, ...]) -> None:
     codes = {"load_s": "KP501", "peak_mib": "KP503", "size_mib": "KP504"}
+    for name, factor in bench.table.limits.relative.items():
+        bench.add("KP505", f"Limit {name} = {factor:g}x baseline could not be checked: there is no baseline.", place=name)
     for check in limits:
         if check.value is None:
             bench.add(

@@ -50,7 +50,7 @@ def check_limits(
     peak_bytes: int | None,
     size_bytes: int | None,
 ) -> tuple[LimitCheck, ...]:
-    """Every limit that the contract sets, against its measurement; one without a measurement is not ok."""
+    """Every absolute limit that the contract sets, against its measurement; one without a measurement is not ok."""
     values: dict[str, tuple[float | None, str]] = {
         "load_s": (load.import_s + load.load_s + load.first_s if load and not load.shared and not load.lean else None, "s"),
         "peak_mib": (peak_bytes / 2**20 if peak_bytes else None, "MiB"),
@@ -60,8 +60,7 @@ def check_limits(
         known = {p.p: p.seconds * 1e3 for p in record.percentiles} if record else {}
         values |= {f"{prefix}p{p}_ms": (known.get(float(p)), "ms") for p in (50, 90, 95, 99)}
     checks = []
-    for name, limit in limits.model_dump().items():
-        if limit is not None:
-            value, unit = values[name]
-            checks.append(LimitCheck(name, limit, value, unit, ok=value is not None and value <= limit))
+    for name, limit in limits.absolute.items():
+        value, unit = values[name]
+        checks.append(LimitCheck(name, limit, value, unit, ok=value is not None and value <= limit))
     return tuple(checks)

@@ -135,7 +135,7 @@ def _plan(
         python=interpreter.path,
         provided=str(loaded.resolve(table.artifact)) if table.artifact else "",
         inputs=input_specs(own, loaded, digests),
-        quiet_load=table.limits.load_s is not None,
+        quiet_load="load_s" in table.limits.absolute,
         quantize=table.quantize or "",
         absent=_absent(name, row, table, interpreter, only),
     )
