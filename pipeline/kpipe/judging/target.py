@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
 
 from kpipe.contract import Contract, TargetTable
-from kpipe.evidence import Evidence, StageEvidence, TargetEvidence
+from kpipe.evidence import Evidence, StageEvidence, TargetEvidence, race_stage
 from kpipe.findings import Finding
 from kpipe.judging.answers import ALONE, MACHINE_DEFAULT, Answers, open_answers
 from kpipe.judging.bindings import judge_binding, narrower
@@ -22,6 +22,7 @@ from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.knobs import judge_knobs
 from kpipe.judging.ops import check_ops, told
 from kpipe.judging.preprocessing import input_code, judge_preprocessing
+from kpipe.judging.raced import Own, Raced, judge_race
 from kpipe.judging.reference import Reference, repeats_owed
 from kpipe.judging.repeats import allowances, relative_allowance, repeats_itself
 from kpipe.judging.shapes import ShapeQuestion, judge_shapes, read_tried
@@ -418,6 +419,7 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
     whole = None if result is None or result.load.lean else peak
     limits = check_limits(bench.table.limits, load=load, model_only=model_only, end_to_end=end_to_end, peak_bytes=whole, size_bytes=size)
     _limit_findings(bench, limits)
+    raced = _raced(bench, answers, size, whole)
     counts = cells.counts()
     status = _status(bench.findings, counts)
     record = TargetRecord(
@@ -445,7 +447,8 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
         latency=model_only,
         end_to_end=end_to_end,
         peak_rss_bytes=peak,
-        limits=limits,
+        limits=(*limits, *raced.limits),
+        race=raced.record,
         knobs=judge_knobs(bench.scene, plan, bench.question) if bench.question is not None else (),
         preprocessing=input_code(bench.scene.evidence, plan),
         shapes=bench.shapes,
@@ -454,6 +457,22 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
         binding=bench.proof,
     )
     return Judged(record, tuple(bench.findings), tuple(cells.flips), answers, cells.per_input)
+
+
+def _raced(bench: _Bench, answers: Answers | None, size: int | None, peak: int | None) -> Raced:
+    """Against the baseline's artifact, timed in turns."""
+    plan, reference, evidence = bench.plan, bench.scene.reference, bench.scene.evidence
+    allowed = 0.0
+    if answers is not None and reference is not None:
+        own, coarser = _own_tolerances(bench, _precision_class(bench, answers), reference)
+        allowed = relative_allowance(own, reference.floors, coarser=coarser)
+    side = Own(plan.name, plan.required, size, peak, allowed)
+    opponent, stage = evidence.opponents.get(plan.name), bench.scene.stages.get(race_stage(plan.name))
+    if opponent is not None and plan.absent is not None:  # this contract asks for other work than was done
+        opponent, stage = replace(opponent, problem=f"it was not run as this contract has it: {plan.absent.cause}", shared=False), None
+    raced = judge_race(side, bench.table.limits.relative, bench.scene.contract.baseline, opponent, stage)
+    bench.findings += raced.findings
+    return raced
 
 
 def _timed_outputs(bench: _Bench, timing: TimingResult, answers: Answers) -> None:
@@ -496,8 +515,6 @@ def _load(bench: _Bench, result: RunResult | None, stage: StageEvidence | None) 
 
 def _limit_findings(bench: _Bench, limits: tuple[LimitCheck, ...]) -> None:
     codes = {"load_s": "KP501", "peak_mib": "KP503", "size_mib": "KP504"}
-    for name, factor in bench.table.limits.relative.items():
-        bench.add("KP505", f"Limit {name} = {factor:g}x baseline could not be checked: there is no baseline.", place=name)
     for check in limits:
         if check.value is None:
             bench.add(
@@ -526,8 +543,6 @@ def _status(findings: list[Finding], cells: CellCounts) -> CellStatus:
 
 def _as_required(findings: list[Finding]) -> list[Finding]:
     """The same findings as if the target counted: a target's own status doesn't depend on whether it is required."""
-    from dataclasses import replace
-
     return [replace(f, required=True) for f in findings]
 
 
