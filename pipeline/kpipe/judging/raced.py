@@ -69,7 +69,7 @@ def judge_race(own: Own, limits: Mapping[str, float], table: BaselineTable, oppo
         stage: ``race.<target>``; None where there is none.
     """
     result, problem = _result(opponent, stage)
-    findings = list[Any]()
+    findings = list[Finding]()
     if result is not None and (void := _void(result, own)):
         findings += [finding("KP412", void, target=own.name, place="race", required=own.required)] if not result.worst_now <= own.allowed else []
         result, problem = None, void
@@ -79,7 +79,7 @@ def judge_race(own: Own, limits: Mapping[str, float], table: BaselineTable, oppo
     record = _record(result, ratios, table, opponent) if result and opponent else None
     if record is not None and record.told == Told.SLOWER and not any(name in PERCENTILES for name in limits):
         cause = f"Timed in turns with the baseline, a call takes {_told(ratios[P50])} as long ({record.rounds} sessions and {record.calls} calls of each)."
-        evidence = {"ratio": ratios[P50].value, "low": ratios[P50].low, "high": ratios[P50].high}
+        evidence: dict[str, Any] = {"ratio": ratios[P50].value, "low": ratios[P50].low, "high": ratios[P50].high}
         findings.append(finding("KP520", cause, target=own.name, place=P50, required=own.required, **evidence))
     if problem and opponent is not None and opponent.shared:
         findings.append(finding("KP521", f"Not timed in turns with the baseline: {problem}.", target=own.name, place="race", required=own.required))
