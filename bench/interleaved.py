@@ -43,22 +43,21 @@ while True:
 
 
 class Slowed:
-    """A session each of whose calls waits busily for a share of what its calls take."""
+    """A session each of whose calls waits busily for so many nanoseconds more."""
 
-    def __init__(self, session, share, feeds):
+    def __init__(self, session, extra, bare):
         self._session = session
         self.signature = session.signature
         self.takes, self.narrows, self.computes_as = session.takes, session.narrows, session.computes_as
-        times = []
-        for _ in range(20):
-            start = time.perf_counter_ns()
-            session.infer(feeds)
-            times.append(time.perf_counter_ns() - start)
-        self._extra = int(share * statistics.median(times[5:]))
+        self._extra = extra
+        self._bare = bare
 
     def infer(self, feeds):
+        start = time.perf_counter_ns()
         answer = self._session.infer(feeds)
-        end = time.perf_counter_ns() + self._extra
+        now = time.perf_counter_ns()
+        self._bare.append(now - start)
+        end = now + self._extra
         while time.perf_counter_ns() < end:
             pass
         return answer
@@ -68,12 +67,12 @@ class Slowed:
 
 
 class Planting:
-    """An engine whose sessions of the candidate's side are `Slowed`."""
+    """An engine whose sessions of the candidate's side are `Slowed`, by a share of the median of all their calls so far, the wait left out."""
 
     def __init__(self, engine, share):
         self._engine = engine
         self._share = share
-        self._feeds = None
+        self._bare = collections.deque(maxlen=4096)
 
     def open(self, order, settings):
         from kpipe_stages.feeds import Golden
@@ -81,10 +80,13 @@ class Planting:
         session = self._engine.open(order, settings)
         if order.cache != PLANTED:
             return session
-        if self._feeds is None:
+        if not self._bare:
             golden = Golden(order, session)
-            self._feeds = golden.batch([golden.present[0]] * (order.fixed_batch or 1))
-        return Slowed(session, self._share, self._feeds)
+            feeds = golden.batch([golden.present[0]] * (order.fixed_batch or 1))
+            warm = Slowed(session, 0, self._bare)
+            for _ in range(100):
+                warm.infer(feeds)
+        return Slowed(session, int(self._share * statistics.median(self._bare)), self._bare)
 
 
 def child(options) -> None:
@@ -103,7 +105,7 @@ def child(options) -> None:
         told = ratio.told(SMALLEST) if ratio else Told.UNKNOWN
         calls = sum(len(one.now_ns) for one in found.rounds)
         interval = [ratio.value, ratio.low, ratio.high] if ratio else None
-        facts = {"rounds": len(found.rounds), "calls": calls, "seconds": found.seconds}
+        facts = {"rounds": len(found.rounds), "calls": calls, "seconds": found.seconds, "load": os.getloadavg()[0]}
         print(json.dumps({"target": options.target, "told": told, "ratio": interval, **facts}), flush=True)
 
 
@@ -130,7 +132,7 @@ def main() -> None:
     parser.add_argument("--alike", type=int, default=200)
     parser.add_argument("--slower", type=int, default=64)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "build" / "interleaved.json")
-    parser.add_argument("--alike-seconds", type=float, default=1.5)
+    parser.add_argument("--alike-seconds", type=float, default=3.0)
     parser.add_argument("--slower-seconds", type=float, default=20.0)
     for name, kind in (("target", str), ("count", int), ("seed", int), ("seconds", float), ("share", float)):
         parser.add_argument(f"--{name}", type=kind)

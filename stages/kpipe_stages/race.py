@@ -42,7 +42,7 @@ ROUND_PER_LOAD = 2.0
 """A round's calls take this many times what opening its sessions took: neither is where all the time goes."""
 LONGEST_SHARE = 1 / 8
 """Of the time that there is, for a round's calls."""
-MOST_FOURS = 128
+MOST_FOURS = 512
 WARM_FOURS = 5
 MOST_ROUNDS = LOOKS[-1]
 
