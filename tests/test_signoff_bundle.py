@@ -100,8 +100,10 @@ def keys(folder: Path) -> tuple[Path, Path]:
 
 
 def contract_of(home: Path, targets: str, name: str = "kpipe.toml") -> Path:
+    """As the example's, without a product: a test gives it where it matters."""
     path = home / name
-    text = without_targets(home / "golden").replace(str(LAYERS), str(home / "layers.py"))
+    text = without_targets(home / "golden").replace(str(LAYERS), str(home / "layers.py")).replace('[product]\nname = "digits"\n', "")
+    assert "[product]" not in text
     path.write_text(text + targets, encoding="utf-8")
     return path
 
