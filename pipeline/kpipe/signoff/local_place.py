@@ -97,11 +97,12 @@ class LocalPlace:
         """Beside the bundles, so that taking it in is a rename; what a killed kpipe left there is swept out."""
         home = self.root / BUNDLES
         home.mkdir(parents=True, exist_ok=True)
-        _sweep(home)
-        folder = Path(tempfile.mkdtemp(prefix=INCOMING, dir=home))
-        handle = os.open(folder, os.O_RDONLY)
-        try:
+        with self.lock():  # another one's sweep would take a folder that nobody holds yet
+            _sweep(home)
+            folder = Path(tempfile.mkdtemp(prefix=INCOMING, dir=home))
+            handle = os.open(folder, os.O_RDONLY)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
             yield folder
         finally:
             os.close(handle)
