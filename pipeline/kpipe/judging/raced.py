@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kpipe.evidence import Ending
+from kpipe.evidence import Ending, race_stage
 from kpipe.findings import Finding
 from kpipe.judging.grade import finding
+from kpipe.judging.promises import class_of, own_tolerances
+from kpipe.judging.repeats import relative_allowance
 from kpipe.percentiles import NEEDED
 from kpipe.record import LimitCheck, RaceRatio, RaceRecord
 from kpipe_stages.codec import decode
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
     from kpipe.contract import BaselineTable
     from kpipe.evidence import Opponent, StageEvidence
+    from kpipe.judging.answers import Answers
+    from kpipe.judging.scene import Bench
     from kpipe_stages.ratio import Ratio
 
 UNIT = "x baseline"
@@ -56,6 +60,29 @@ class _Checked:
     check: LimitCheck
     told: str
     """The numbers, or why there are none."""
+
+
+def race_of(bench: Bench, answers: Answers | None, size: int | None, peak_bytes: int | None) -> Raced:
+    """Judge the target on the bench against its opponent; findings go to the bench.
+
+    Args:
+        bench: the target.
+        answers: its saved outputs; None where it has none.
+        size: bytes of its artifact.
+        peak_bytes: its peak memory; None where that isn't the whole of it.
+    """
+    plan, reference, evidence = bench.plan, bench.scene.reference, bench.scene.evidence
+    allowed = 0.0
+    if answers is not None and reference is not None:
+        tolerances, coarser = own_tolerances(bench, class_of(bench, answers), reference)
+        allowed = relative_allowance(tolerances, reference.floors, coarser=coarser)
+    opponent, stage = evidence.opponents.get(plan.name), bench.scene.stages.get(race_stage(plan.name))
+    if opponent is not None and plan.absent is not None:  # this contract asks for other work than was done
+        opponent, stage = replace(opponent, problem=f"it was not run as this contract has it: {plan.absent.cause}", shared=False), None
+    own = Own(plan.name, plan.required, size, peak_bytes, allowed)
+    raced = judge_race(own, bench.table.limits.relative, bench.scene.contract.baseline, opponent, stage)
+    bench.findings += raced.findings
+    return raced
 
 
 def judge_race(own: Own, limits: Mapping[str, float], table: BaselineTable, opponent: Opponent | None, stage: StageEvidence | None) -> Raced:
