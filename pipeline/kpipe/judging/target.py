@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from kpipe.judging.decided import Decided
 from kpipe.judging.floor import EPSILON, K
 from kpipe.judging.grade import finding, from_observation
 from kpipe.judging.knobs import judge_knobs
+from kpipe.judging.limits import Measured, Sample, check_limits, limit_findings
 from kpipe.judging.ops import check_ops, told
 from kpipe.judging.preprocessing import input_code, judge_preprocessing
 from kpipe.judging.reference import Reference, repeats_owed
@@ -27,7 +28,8 @@ from kpipe.judging.repeats import allowances, relative_allowance, repeats_itself
 from kpipe.judging.shapes import ShapeQuestion, judge_shapes, read_tried
 from kpipe.judging.stages import stage_findings, timing_findings
 from kpipe.judging.ties import breaks_tie
-from kpipe.judging.times import check_limits, summarise
+from kpipe.judging.timed import confined, quiet_loads, speed_findings, timed_outputs
+from kpipe.judging.times import sum_up_freshness, sum_up_loads, sum_up_offline, sum_up_server, summarise
 from kpipe.judging.tolerance import COARSER, derived_tolerance, own_tolerance, precision_class, tolerance_for
 from kpipe.judging.variants import handed_in, variant_of
 from kpipe.judging.verdict import failing, unchecking
@@ -37,12 +39,11 @@ from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecor
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
 from kpipe_stages.decisions import same
-from kpipe_stages.protocol import RunResult, Signature, TimingResult
+from kpipe_stages.protocol import Latency, RunResult, Signature, TimingResult
 
 if TYPE_CHECKING:
     from kpipe.evidence import TargetPlan
     from kpipe.judging.ruled import Ruled
-    from kpipe.record import LimitCheck
 
 WHOLE = re.compile(r"u?int\d+|bool|string|none")
 """Dtypes that no precision is about."""
@@ -120,7 +121,8 @@ def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> 
     name = f"run.{target.plan.name}"
     stage = scene.stages.get(name)
     if stage is not None:
-        bench.findings += stage_findings(stage, target=target.plan.name, required=target.plan.required)
+        held = target.plan.memory_mib
+        bench.findings += stage_findings(stage, target=target.plan.name, required=target.plan.required, memory_mib=held)
     answers = open_answers(stage, scene.run / scene.evidence.folders.get(name, f"stages/{name}"), scene.decided)
     _ops(bench, answers)
     cells = _cells(bench, answers)
@@ -408,16 +410,29 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
     timing = decode(TimingResult, stage.timing.data) if stage and stage.timing and stage.timing.data else None
     bench.findings += timing_findings(stage, target=plan.name, required=plan.required)
     if timing is not None and answers is not None and bench.scene.reference is not None:
-        _timed_outputs(bench, timing, answers)
-    load = _load(bench, result, stage)
-    model_only, end_to_end = (summarise(timing.model_only), summarise(timing.end_to_end)) if timing else (None, None)
+        reference = bench.scene.reference
+        own, coarser = _own_tolerances(bench, _precision_class(bench, answers), reference)
+        timed_outputs(timing, relative_allowance(own, reference.floors, coarser=coarser), bench.add)
+    loads, variants, shared = quiet_loads(bench.scene.stages, plan.name)
+    load = sum_up_loads(loads, variants, shared=shared) or _load_beside(result)
     peak = max((r.peak_rss_bytes for r in (stage.result, stage.timing) if r is not None), default=None) if stage else None
     size = bench.target.artifact.size if bench.target.artifact else None
     if RUNTIMES[plan.runtime].artifact == "keras" and not plan.quantize:
         size = bench.scene.evidence.candidate_size
-    whole = None if result is None or result.load.lean else peak
-    limits = check_limits(bench.table.limits, load=load, model_only=model_only, end_to_end=end_to_end, peak_bytes=whole, size_bytes=size)
-    _limit_findings(bench, limits)
+    measured = Measured(
+        loads=() if shared or any(one.lean for one in loads) else loads,
+        model_only=_sample(timing.model_only) if timing else None,
+        end_to_end=_sample(timing.end_to_end) if timing else None,
+        server=Sample(timing.server.seconds, timing.server.windows) if timing and timing.server else None,
+        peak_bytes=None if result is None or result.load.lean else peak,
+        size_bytes=size,
+    )
+    limits = check_limits(bench.table.limits, measured)
+    _relative_limits(bench)
+    limit_findings(limits, bench.add)
+    times: dict[str, Any] = {} if timing is None else _times(timing)
+    speed = replace(BLANK, load=load, **times)
+    speed_findings(speed, bench.add)
     counts = cells.counts()
     status = _status(bench.findings, counts)
     record = TargetRecord(
@@ -442,8 +457,8 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
         flips=len({f.input for f in cells.flips if not f.tie}),
         ties=len({f.input for f in cells.flips if f.tie}),
         load=load,
-        latency=model_only,
-        end_to_end=end_to_end,
+        confined=confined(plan),
+        **times,
         peak_rss_bytes=peak,
         limits=limits,
         knobs=judge_knobs(bench.scene, plan, bench.question) if bench.question is not None else (),
@@ -456,63 +471,35 @@ def _row(bench: _Bench, cells: Cells, answers: Answers | None, stage: StageEvide
     return Judged(record, tuple(bench.findings), tuple(cells.flips), answers, cells.per_input)
 
 
-def _timed_outputs(bench: _Bench, timing: TimingResult, answers: Answers) -> None:
-    """A runtime that is fast because it is wrong fails."""
-    reference = bench.scene.reference
-    assert reference is not None
-    own, coarser = _own_tolerances(bench, _precision_class(bench, answers), reference)
-    allowed = relative_allowance(own, reference.floors, coarser=coarser)
-    for kind, latency in (("model only", timing.model_only), ("end to end", timing.end_to_end)):
-        if latency is None:
-            continue
-        if latency.compared != len(latency.seconds):
-            bench.add(
-                "KP412",
-                f"Of {len(latency.seconds)} timed calls ({kind}) only {latency.compared} outputs were compared; the times are void.",
-                place=kind,
-            )
-        if latency.decision_changes:
-            bench.add("KP412", f"{latency.decision_changes} timed calls ({kind}) decided otherwise than the same input before.", place=kind)
-        if not latency.worst_relative <= allowed:
-            bench.add(
-                "KP412",
-                f"A timed call ({kind}) differs from the same input's earlier answer by {latency.worst_difference:.3g} ({latency.worst_relative:.3g} of its scale).",
-                place=kind,
-                difference=latency.worst_difference,
-            )
+BLANK = TargetRecord("", "", "", required=False, status=CellStatus.UNCHECKED, reason="", cells=CellCounts())
 
 
-def _load(bench: _Bench, result: RunResult | None, stage: StageEvidence | None) -> LoadRecord | None:
-    """The quiet load where one was measured, else the one of the agreement run, marked shared if it was."""
-    quiet = bench.scene.stages.get(f"load.{bench.plan.name}")
-    if quiet is not None and quiet.result is not None and quiet.result.data:
-        load = decode(RunResult, quiet.result.data).load
-        return LoadRecord(load.import_s, load.load_s, load.first_s, shared=quiet.shared, lean=load.lean)
-    if result is None or stage is None:
+def _times(timing: TimingResult) -> dict[str, Any]:
+    """The record's fields that the timed phase fills."""
+    return {
+        "latency": summarise(timing.model_only),
+        "end_to_end": summarise(timing.end_to_end),
+        "freshness": sum_up_freshness(timing.freshness),
+        "server": sum_up_server(timing.server),
+        "offline": sum_up_offline(timing.offline),
+    }
+
+
+def _sample(latency: Latency | None) -> Sample | None:
+    return Sample(latency.seconds, latency.windows, latency.looks) if latency is not None else None
+
+
+def _load_beside(result: RunResult | None) -> LoadRecord | None:
+    """The load of the agreement run, where none was measured alone."""
+    if result is None:
         return None
     load = result.load
     return LoadRecord(load.import_s, load.load_s, load.first_s, shared=True, lean=load.lean)
 
 
-def _limit_findings(bench: _Bench, limits: tuple[LimitCheck, ...]) -> None:
-    codes = {"load_s": "KP501", "peak_mib": "KP503", "size_mib": "KP504"}
+def _relative_limits(bench: _Bench) -> None:
     for name, factor in bench.table.limits.relative.items():
         bench.add("KP505", f"Limit {name} = {factor:g}x baseline could not be checked: there is no baseline.", place=name)
-    for check in limits:
-        if check.value is None:
-            bench.add(
-                "KP505",
-                f"Limit {check.name} = {check.limit:g} {check.unit} could not be checked: it was not measured, or too few calls support it.",
-                place=check.name,
-            )
-        elif not check.ok:
-            bench.add(
-                codes.get(check.name, "KP502"),
-                f"{check.name} is {check.value:.4g} {check.unit}; the contract allows {check.limit:g}.",
-                place=check.name,
-                value=check.value,
-                limit=check.limit,
-            )
 
 
 def _status(findings: list[Finding], cells: CellCounts) -> CellStatus:
@@ -526,8 +513,6 @@ def _status(findings: list[Finding], cells: CellCounts) -> CellStatus:
 
 def _as_required(findings: list[Finding]) -> list[Finding]:
     """The same findings as if the target counted: a target's own status doesn't depend on whether it is required."""
-    from dataclasses import replace
-
     return [replace(f, required=True) for f in findings]
 
 
