@@ -517,6 +517,21 @@ def test_a_service_without_exclusive_creation_is_refused(remote: Store, monkeypa
     assert remote.bundle_names() == []
 
 
+def test_a_service_that_overwrites_what_it_was_to_create_is_refused(remote: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some systems of fsspec don't look at ``mode``."""
+    system, root = fsspec.core.url_to_fs(remote.place.name)
+    plain = type(system).pipe_file
+
+    def lenient(self: Any, path: str, value: bytes, **_mode: str) -> None:
+        plain(self, path, value)
+
+    monkeypatch.setattr(type(system), "pipe_file", lenient)
+    with pytest.raises(StoreError, match="it overwrites the file"):
+        approved(remote, "1")
+    assert remote.bundle_names() == []
+    assert not [name for name in system.find(root) if "trials" in name or "approvals" in name]
+
+
 def test_an_unknown_protocol_is_said() -> None:
     with pytest.raises(StoreError, match="can't be used"):
         open_store("nosuchprotocol://x/y")
