@@ -77,6 +77,10 @@ repairs = false
 calls = 300
 end_to_end_calls = 0
 max_seconds = 5
+load_seconds = 30
+server_rate = 100
+server_seconds = 2
+offline_batches = [1, 8]
 
 [run]
 profile = "signoff"
@@ -104,12 +108,14 @@ version = ">=2.0,<3"
 python = "venv/bin/python"
 required = false
 threads = 2
+affinity = [0, 1]
+memory_mib = 512
 tolerance = {{ atol = 1e-3, rtol = 1e-2 }}
 outputs.digit = {{ atol = 1e-6, rtol = 0.0 }}
 settings = {{ num_threads = 2, xnnpack = true, name = "x", ratio = 0.5 }}
 inputs.image = {{ decode = "phone:image", read = {{}}, files = ["phone.py", "means.npy"], steps = [], dtype = "float32" }}
 op_profile = "chip"
-limits = {{ load_s = 1, p50_ms = 1.5, p90_ms = 2, p95_ms = 3, p99_ms = 4, end_to_end_p50_ms = 5, end_to_end_p90_ms = 6, end_to_end_p95_ms = 7, end_to_end_p99_ms = 8, peak_mib = "1.10x baseline", size_mib = 1 }}
+limits = {{ load_s = 1, p50_ms = 1.5, p90_ms = 2, p95_ms = 3, p99_ms = 4, end_to_end_p50_ms = 5, end_to_end_p90_ms = 6, end_to_end_p95_ms = 7, end_to_end_p99_ms = 8, server_p50_ms = 9, server_p90_ms = 10, server_p95_ms = 11, server_p99_ms = 12, peak_mib = "1.10x baseline", size_mib = 1 }}
 
 [targets.onnxruntime]
 
@@ -303,6 +309,11 @@ def test_an_unknown_key_is_refused_at_every_level_with_the_nearest_one(text: str
         ("[export]\nrepairs = 'no'", ("export.repairs", "'no'", "boolean")),
         ("[export]\nrepairs = 0", ("export.repairs", "0", "boolean")),
         ("[timing]\ncalls = -1", ("timing.calls", "-1")),
+        ("[timing]\nserver_rate = 0", ("timing.server_rate", "0", "greater than 0")),
+        ("[timing]\noffline_batches = [0]", ("timing.offline_batches", "0")),
+        ("[targets.litert]\naffinity = [1, 1]", ("targets.litert.affinity", "each processor once")),
+        ("[targets.litert]\naffinity = [-1]", ("targets.litert.affinity", "-1")),
+        ("[targets.litert]\nmemory_mib = 0", ("targets.litert.memory_mib", "0")),
         ("[timing]\nmax_seconds = 0", ("timing.max_seconds", "0", "greater than 0")),
         ("[timing]\nmax_seconds = inf", ("timing.max_seconds", "inf", "finite")),
         ("[run]\ntotal_s = 'long'", ("run.total_s", "'long'", "number")),

@@ -55,6 +55,12 @@ def _specifier(value: str) -> str:
     return value
 
 
+def _distinct(value: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(value)) != len(value):
+        raise ValueError("expected each processor once")
+    return value
+
+
 class Table(BaseModel):
     """A table of the file: frozen, unknown keys refused, no silent conversions."""
 
@@ -130,6 +136,14 @@ class TimingTable(Table):
     calls: Annotated[int, Field(ge=0, le=1_000_000)] = 200
     end_to_end_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 100
     max_seconds: Positive = 20.0
+    """For the calls of each target; those that leave a limit open go on until then."""
+    load_seconds: Positive = 20.0
+    """For loading each target again in fresh processes, where a limit or the profile asks for it."""
+    server_rate: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    """Requests a second at random moments, each counted from when it was meant to come; no such phase where it isn't set."""
+    server_seconds: Positive = 5.0
+    offline_batches: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = ()
+    """Batch sizes whose throughput is measured."""
 
 
 class RunTable(Table):
@@ -240,6 +254,10 @@ class LimitsTable(Table):
     end_to_end_p90_ms: WholeLimit | None = None
     end_to_end_p95_ms: WholeLimit | None = None
     end_to_end_p99_ms: WholeLimit | None = None
+    server_p50_ms: WholeLimit | None = None
+    server_p90_ms: WholeLimit | None = None
+    server_p95_ms: WholeLimit | None = None
+    server_p99_ms: WholeLimit | None = None
     peak_mib: Limit | None = None
     size_mib: Limit | None = None
 
@@ -274,6 +292,10 @@ class TargetTable(Table):
     python: str | None = None
     required: bool | None = None
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
+    affinity: Annotated[tuple[Annotated[int, Field(ge=0, le=65535)], ...], AfterValidator(_distinct)] = ()
+    """Processors, by the system's numbers."""
+    memory_mib: Annotated[int, Field(ge=1)] | None = None
+    """Private memory that its process may ask for."""
     tolerance: ToleranceTable | None = None
     outputs: dict[str, ToleranceTable] = {}
     inputs: dict[str, TargetInputTable] = {}

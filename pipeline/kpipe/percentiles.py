@@ -16,3 +16,9 @@ def calls_needed(limits: LimitsTable) -> tuple[int, int]:
     model = [NEEDED[float(p)] for p in (50, 90, 95, 99) if f"p{p}_ms" in limits.absolute]
     whole = [NEEDED[float(p)] for p in (50, 90, 95, 99) if f"end_to_end_p{p}_ms" in limits.absolute]
     return max(model, default=0), max(whole, default=0)
+
+
+def percentile_limits(limits: LimitsTable, prefix: str) -> dict[str, float]:
+    """Percentile, as text, to the seconds that the contract allows: of the model alone (no prefix), ``end_to_end_`` or ``server_``."""
+    found = limits.absolute
+    return {f"{p}": found[key] * 1e-3 for p in (50, 90, 95, 99) if (key := f"{prefix}p{p}_ms") in found}

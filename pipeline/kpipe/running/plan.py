@@ -137,6 +137,8 @@ def _plan(
         inputs=input_specs(own, loaded, digests),
         quiet_load="load_s" in table.limits.absolute,
         quantize=table.quantize or "",
+        affinity=table.affinity,
+        memory_mib=table.memory_mib or 0,
         absent=_absent(name, row, table, interpreter, only),
     )
 

@@ -30,7 +30,7 @@ from kpipe_stages.protocol.inspecting import ArchiveLimits, InspectJob, InspectR
 from kpipe_stages.protocol.messages import PROTOCOL, Failure, Identity, Job, Observation, Result, Signature, StageError, Status, TensorSpec, Trust
 from kpipe_stages.protocol.racing import RaceJob, RaceResult, RaceRound
 from kpipe_stages.protocol.running import AxisSize, BatchPadding, ProbeResult, RunJob, RunResult, ShapeCase, ShapeOutcome, ShapesResult
-from kpipe_stages.protocol.timing import Latency, LoadTimes, TimingPlan, TimingResult
+from kpipe_stages.protocol.timing import BatchTimes, Freshness, Latency, LoadTimes, Served, TimingPlan, TimingResult, Window
 from kpipe_stages.protocol.training import Cadence, CheckpointCost, Epoch, Preserved, Resumption, TrainJob, TrainResult
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "ArtifactResult",
     "AxisSize",
     "BatchPadding",
+    "BatchTimes",
     "Binding",
     "Cadence",
     "CheckpointCost",
@@ -55,6 +56,7 @@ __all__ = [
     "Fingerprint",
     "FingerprintJob",
     "FingerprintResult",
+    "Freshness",
     "GoldenItem",
     "Identity",
     "InputSpec",
@@ -80,6 +82,7 @@ __all__ = [
     "RunJob",
     "RunResult",
     "SavedAnswers",
+    "Served",
     "ShapeCase",
     "ShapeOutcome",
     "ShapesResult",
@@ -92,4 +95,5 @@ __all__ = [
     "TrainJob",
     "TrainResult",
     "Trust",
+    "Window",
 ]
