@@ -133,8 +133,8 @@ class ExportTable(Table):
 class TimingTable(Table):
     """``[timing]``: how many calls are timed, per target."""
 
-    calls: Annotated[int, Field(ge=0, le=1_000_000)] = 200
-    end_to_end_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 100
+    calls: Annotated[int, Field(ge=0, le=200_000)] = 200
+    end_to_end_calls: Annotated[int, Field(ge=0, le=200_000)] = 100
     max_seconds: Positive = 20.0
     """For the calls of each target; those that leave a limit open go on until then."""
     load_seconds: Positive = 20.0
