@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -351,6 +352,29 @@ def test_several_writers_lose_nothing(store: Store) -> None:
     assert all(sum(one.entry.by == f"writer {who}" for one in log) == EACH for who in range(4))
     assert store.current("digits", "production").bundle == log[-1].entry.bundle
     assert store.problems() == []
+
+
+def test_a_folder_that_was_only_just_made_is_swept_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, make = LocalPlace(tmp_path), tempfile.mkdtemp
+    others: list[threading.Thread] = []
+
+    def other() -> None:
+        with place.incoming():
+            pass
+
+    def slow(**words: Any) -> str:
+        made = make(**words)
+        if not others:
+            others.append(threading.Thread(target=other))
+            others[0].start()
+            others[0].join(0.3)
+        return made
+
+    monkeypatch.setattr(tempfile, "mkdtemp", slow)
+    with place.incoming() as folder:
+        others[0].join(30)
+        assert folder.is_dir()
+    assert place.names("bundles") == []
 
 
 def test_another_writer_between_reading_and_writing_comes_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
