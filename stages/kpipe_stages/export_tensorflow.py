@@ -14,10 +14,11 @@ from kpipe_stages.artifacts import litert, onnx_model, saved_model
 from kpipe_stages.artifacts.inventory import FORMAT_TITLES
 from kpipe_stages.artifacts.record import Written, record, repaired
 from kpipe_stages.artifacts.repairs import scopes_renamed, signs_without_bits
-from kpipe_stages.artifacts.tracing import STATE_OPS, Trace, as_given, observe_state, trace
+from kpipe_stages.artifacts.tracing import STATE_OPS, Trace, as_given, observe_state, trace, weight_bytes
 from kpipe_stages.codec import decode
 from kpipe_stages.keras_loading import KerasCaller, load_model, telling_line
 from kpipe_stages.lean import without_extras
+from kpipe_stages.memory import give_back
 from kpipe_stages.protocol import Artifact, Binding, ExportJob, ExportResult, Job, Observation, Signature, StageError
 from kpipe_stages.session import check_artifact, named_layer, out_of_memory
 from kpipe_stages.worker import Worker, distribution_version
@@ -38,6 +39,7 @@ class _Export:
     worker: Worker
     caller: KerasCaller
     parameters: int
+    weight_bytes: int
     signature: Signature
     """The model's own, its outputs as it really gives them."""
     traced: Trace | None = None
@@ -73,7 +75,8 @@ def run(job: Job, worker: Worker) -> ExportResult:
     _, import_s = worker.timed("import", _import_lean)
     check_artifact(params.model, params.sha256)
     caller, load_s = worker.timed("load", lambda: KerasCaller(load_model(params.model, params.trust)))
-    export = _Export(params, worker, caller, sum(math.prod(variable.shape) for variable in caller.model.weights), caller.signature)
+    parameters = sum(math.prod(variable.shape) for variable in caller.model.weights)
+    export = _Export(params, worker, caller, parameters, weight_bytes(caller.model), caller.signature)
     export.seconds.update({"import": import_s, "load": load_s})
     export.out.mkdir(parents=True, exist_ok=True)
     try:
@@ -86,6 +89,7 @@ def run(job: Job, worker: Worker) -> ExportResult:
         export.signature, contradicted = as_given(_traced(export))
         worker.observations.extend(contradicted)
         worker.emit("signature", signature=export.signature)
+        give_back(export.weight_bytes)
         _formats(export)
     return ExportResult(signature=export.signature, artifacts=tuple(export.artifacts), seconds=export.seconds)
 
@@ -161,6 +165,7 @@ def _formats(export: _Export) -> None:
             _observe(export, kind, error.observation)
         except Exception as error:  # noqa: BLE001 - converters raise anything; the format is left out with the reason, the others go on
             _observe(export, kind, _why(export, kind, error))
+        give_back(export.weight_bytes)
 
 
 def _saved_model(export: _Export) -> None:
@@ -175,6 +180,7 @@ def _onnx(export: _Export) -> None:
     traced, path = _traced(export), export.file("onnx", "model.onnx")
     converted = onnx_model.convert(traced, repairs=export.job.repairs)
     path.write_bytes(converted.model.SerializeToString())
+    converted = replace(converted, model=None)  # the file is read again below
     names = {spec.name: spec.name for spec in traced.signature.inputs}
     repairs = []
     if converted.erfc:
