@@ -42,7 +42,7 @@ class OpUse:
     dtypes: tuple[str, ...]
     """Of what it gives, as far as the file declares it."""
     layers: tuple[str, ...] = ()
-    """The first few Keras layers that it comes from, as far as kpipe's own trace tells."""
+    """The first few Keras layers that it comes from, by the kind of TensorFlow op that the converter makes it of; empty where that can't be told."""
 
 
 @dataclass(frozen=True)
