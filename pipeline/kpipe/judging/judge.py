@@ -21,11 +21,12 @@ from kpipe.judging.outlook import with_drift, with_outlook
 from kpipe.judging.preprocessing import below, input_code
 from kpipe.judging.reference import Reference, judge_reference
 from kpipe.judging.ruled import Ruled, named
+from kpipe.judging.scene import Scene
 from kpipe.judging.shapes import read_tried
 from kpipe.judging.shapes import reference_findings as shape_findings
 from kpipe.judging.stages import stage_findings
 from kpipe.judging.steadiness import ONE_THREAD_STAGE, judge_threads, with_own_differences
-from kpipe.judging.target import Judged, Scene, judge_target
+from kpipe.judging.target import Judged, judge_target
 from kpipe.judging.tolerance import derived_tolerance, precision_class, tolerance_for
 from kpipe.judging.truth import TRUTH_STAGE, judge_truth
 from kpipe.judging.variants import making_findings, variant_table
@@ -170,9 +171,11 @@ def _before(evidence: Evidence, stages: Mapping[str, StageEvidence]) -> list[Fin
     if "export" in stages:
         findings += _export_findings(evidence, stages["export"])
     for name, stage in stages.items():
-        target = next((t for t in evidence.targets if name in {f"prepare.{t.plan.name}", f"open.{t.plan.name}", f"load.{t.plan.name}"}), None)
+        owner = ".".join(name.split(".")[:2])  # a target's name has no full stop; repeated loads are load.NAME.2, load.NAME.cached
+        target = next((t for t in evidence.targets if owner in {f"prepare.{t.plan.name}", f"open.{t.plan.name}", f"load.{t.plan.name}"}), None)
         if target is not None:
-            findings += stage_findings(stage, target=target.plan.name, required=target.plan.required)
+            held = target.plan.memory_mib
+            findings += stage_findings(stage, target=target.plan.name, required=target.plan.required, memory_mib=held)
     if any(name.startswith("run.") for name in stages):  # targets wait for these, so their evidence can only have been lost
         lost = [name for name in ("inspect", "prepare", "export") if name not in stages]
         findings += [finding("KP314", f"Step '{name}' has left no trace in this run.", place=name) for name in lost]
