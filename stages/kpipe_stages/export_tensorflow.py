@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from kpipe_stages.artifacts import litert, onnx_model, saved_model
 from kpipe_stages.artifacts.inventory import FORMAT_TITLES
 from kpipe_stages.artifacts.record import Written, record, repaired
-from kpipe_stages.artifacts.repairs import scopes_renamed, signs_without_bits
-from kpipe_stages.artifacts.tracing import STATE_OPS, Trace, as_given, observe_state, trace, weight_bytes
+from kpipe_stages.artifacts.repairs import scopes_renamed, signs_without_bits, unrolled
+from kpipe_stages.artifacts.tracing import LOOPS, STATE_OPS, Trace, as_given, observe_state, trace, weight_bytes
 from kpipe_stages.codec import decode
 from kpipe_stages.keras_loading import KerasCaller, load_model, telling_line
 from kpipe_stages.lean import without_extras
 from kpipe_stages.memory import give_back
-from kpipe_stages.protocol import Artifact, Binding, ExportJob, ExportResult, Job, Observation, Signature, StageError
+from kpipe_stages.protocol import Artifact, Binding, ExportJob, ExportResult, Job, Observation, Signature, StageError, Twin
 from kpipe_stages.session import check_artifact, named_layer, out_of_memory
 from kpipe_stages.worker import Worker, distribution_version
 
@@ -208,7 +208,8 @@ def _litert(export: _Export) -> None:
         else:
             data = _litert_select_tf(export, error)
     path.write_bytes(data)
-    _record(export, "litert", path, _known(traced), _versions("tensorflow", "keras"), repairs, source)
+    twin = _unrolled(export) if export.job.calibrates and export.job.repairs and "WHILE" in litert.read(path).ops else None
+    _record(export, "litert", path, _known(traced), _versions("tensorflow", "keras"), repairs, source, twin)
 
 
 def _litert_batch_1(export: _Export, error: litert.ConversionError) -> tuple[bytes, str] | None:
@@ -227,6 +228,22 @@ def _litert_batch_1(export: _Export, error: litert.ConversionError) -> tuple[byt
         return None  # the failure with the free axis is the one to report
     where = _in_layer(*(place for op in lists for place in _traced(export).places_of(op)))
     return data, f"The batch axis is fixed at 1, because LiteRT has no {lists[0]} with a free one{where}."
+
+
+def _unrolled(export: _Export) -> Twin | None:
+    """A trace without the loops of recurrent layers: LiteRT's calibration ends the process on them. None where the number of steps is free."""
+    folder = export.worker.folder / "litert_unrolled"
+    with scopes_renamed(export.caller.model), unrolled(export.caller.model) as names:
+        try:
+            twin = trace(export.caller) if names else None
+        except StageError:
+            return None  # the crash of the calibration, and its ways out, are what is told
+    if twin is None or twin.op_types() & set(LOOPS):
+        return None
+    shutil.rmtree(folder, ignore_errors=True)
+    saved_model.write(twin, folder)
+    told = f"Recurrent layers{_in_layer(*names)[9:]} are written out step by step, because LiteRT's calibration crashes on their loops."
+    return Twin(str(folder), (*export.repairs, told))
 
 
 def _batch_1(export: _Export) -> Path:
@@ -252,7 +269,16 @@ def _known(traced: Trace) -> Binding:
     return Binding(inputs=inputs, outputs={name: name for name in traced.outputs})
 
 
-def _record(export: _Export, kind: str, path: Path, known: Binding, versions: dict[str, str], repairs: Sequence[str] = (), source: str = "") -> None:
+def _record(
+    export: _Export,
+    kind: str,
+    path: Path,
+    known: Binding,
+    versions: dict[str, str],
+    repairs: Sequence[str] = (),
+    source: str = "",
+    twin: Twin | None = None,
+) -> None:
     repairs = (*export.repairs, *repairs)
     for repair in repairs:
         _observe(export, kind, repaired(kind, repair))
@@ -262,7 +288,7 @@ def _record(export: _Export, kind: str, path: Path, known: Binding, versions: di
     for observation in seen:
         _observe(export, kind, observation)
     if artifact is not None:
-        artifact = replace(artifact, source=source)
+        artifact = replace(artifact, source=source, unrolled=twin)
         export.artifacts.append(artifact)
         export.worker.emit("artifact", artifact=artifact)
 

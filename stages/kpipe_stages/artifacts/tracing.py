@@ -24,6 +24,7 @@ MOST_FROZEN_BYTES = 1_500_000_000
 """A graph is one protobuf of at most 2 GiB; above this, weights stay variables in the SavedModel's own files."""
 USUAL = frozenset({"float32", "int32", "int64", "bool", "resource", "variant", "string"})
 """Dtypes that nearly every graph has: naming them names no layer."""
+LOOPS = ("While", "StatelessWhile")
 STATE_OPS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterUpdate")
 RANDOM_OPS = (
     "RandomUniform", "RandomStandardNormal", "RandomUniformInt", "TruncatedNormal", "Multinomial", "RandomGammaV3",
