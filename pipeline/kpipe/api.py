@@ -85,6 +85,7 @@ def validate(
     profile: str | None = None,
     baseline: str | os.PathLike[str] | None = None,
     waivers: str | os.PathLike[str] | None = None,
+    reuse: bool = False,
     on_event: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> Run:
     """May this model ship to these runtimes?
@@ -101,6 +102,7 @@ def validate(
         profile: ``default`` or ``signoff``; else the contract's.
         baseline: a run or a bundle of an earlier model, to hold this one against by the contract's ``[compare]``.
         waivers: findings that somebody answers for; else ``waivers.toml`` beside the contract.
+        reuse: take artifacts that an earlier run made of the same things from kpipe's cache, and keep this run's there, as the command does.
         on_event: called with a stage's name and its event while the run goes on.
 
     Returns:
@@ -120,6 +122,7 @@ def validate(
         resume=resume,
         cache=os.environ.get("KPIPE_CACHE_DIR"),
         profile=profile,
+        reuse=reuse,
     )
     resolved = resolve(request)
     earlier = open_subject(Path(baseline)) if baseline is not None else None
