@@ -18,6 +18,14 @@ from .cases.gate import Gate
 hypothesis.settings.register_profile("kpipe", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("kpipe")
 
+LONG_FIRST = ("test_story", "test_selftest_gate", "test_diagnose", "test_cases_models", "test_shapes", "test_train_resume", "test_golden_set", "test_decide")
+"""Files that take minutes: begun last, one of them would be waited for alone (`make test` runs two files at a time, in this order)."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with `LONG_FIRST`; the others keep their order."""
+    items.sort(key=lambda item: LONG_FIRST.index(item.path.stem) if item.path.stem in LONG_FIRST else len(LONG_FIRST))
+
 
 @pytest.fixture(scope="session")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:

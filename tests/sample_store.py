@@ -20,7 +20,7 @@ from kpipe.signoff.store import Store, open_store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ENTRY = Entry(LOG_VERSION, 0, "", "approve", "2026-11-30T12:00:00+00:00", "Ann", "good", "digits", "production", "", "PASS", "r1", "ab" * 32)
+ENTRY = Entry(LOG_VERSION, 0, "", "approve", "2026-11-30T12:00:00+00:00", "approvers", "good", "digits", "production", "", "PASS", "r1", "ab" * 32)
 
 EACH = 6
 """Entries of one writer."""

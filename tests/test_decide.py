@@ -371,7 +371,7 @@ def test_code_that_raises_and_code_that_hangs_leave_the_shipped_model_unchecked(
     assert (str(run.verdict), int(run.exit_code), states(run.record)) == ("INCOMPLETE", 3, {"onnxruntime": "unchecked"})
     assert "decide() raised RuntimeError: no prices" in findings(run.record, "KP419", "reference")[0].cause
     hanging = digits(tmp_path, OWN.replace("    scores =", "    import time; time.sleep(600)\n    scores ="))
-    hanging.write_text(hanging.read_text(encoding="utf-8") + "\n[run]\nstage_s = 90\n", encoding="utf-8")
+    hanging.write_text(hanging.read_text(encoding="utf-8") + "\n[run]\nstage_s = 50\n", encoding="utf-8")
     run = kpipe.validate(MODEL, contract=hanging, out=tmp_path / "hanging")
     assert (str(run.verdict), states(run.record)) == ("INCOMPLETE", {"onnxruntime": "unchecked"})
     assert [f.place for f in findings(run.record, "KP305")] == ["decide"]

@@ -74,7 +74,7 @@ class Signed:
 
     def words(self, *more: str, run: Path | None = None) -> list[str]:
         """An approval."""
-        return ["approve", str(run or self.run), "--by", "Ann", "--reason", "it is good", "--product", "digits", *more]
+        return ["approve", str(run or self.run), "--by", "approvers", "--reason", "it is good", "--product", "digits", *more]
 
 
 def small_golden(folder: Path) -> None:
@@ -100,8 +100,10 @@ def keys(folder: Path) -> tuple[Path, Path]:
 
 
 def contract_of(home: Path, targets: str, name: str = "kpipe.toml") -> Path:
+    """As the example's, without a product: a test gives it where it matters."""
     path = home / name
-    text = without_targets(home / "golden").replace(str(LAYERS), str(home / "layers.py"))
+    text = without_targets(home / "golden").replace(str(LAYERS), str(home / "layers.py")).replace('[product]\nname = "digits"\n', "")
+    assert "[product]" not in text
     path.write_text(text + targets, encoding="utf-8")
     return path
 
@@ -181,14 +183,14 @@ def test_a_bundle_is_intact_signed_and_current(signed: Signed, capsys: pytest.Ca
     capsys.readouterr()
     assert command(["history", "--store", str(signed.store), "--json"]) == 0
     entry = json.loads(capsys.readouterr().out)["history"]["releases"][0]
-    assert (entry["entry"]["bundle"], entry["entry"]["by"], entry["current"]) == (signed.bundle.name, "Ann", True)
+    assert (entry["entry"]["bundle"], entry["entry"]["by"], entry["current"]) == (signed.bundle.name, "approvers", True)
     assert entry["entry"]["signature_sha256"] == digest(signed.bundle / SIGNATURE)
 
 
 def test_a_bundle_holds_all_that_the_verdict_is_about(signed: Signed) -> None:
     bundle = open_bundle(signed.bundle)
     assert bundle.id == signed.bundle.name
-    assert (bundle.contents.approval.by, bundle.contents.approval.reason, bundle.contents.approval.product) == ("Ann", "it is good", "digits")
+    assert (bundle.contents.approval.by, bundle.contents.approval.reason, bundle.contents.approval.product) == ("approvers", "it is good", "digits")
     assert digest(bundle.path / "model.keras") == bundle.contents.candidate_sha256 == digest(MODEL)
     assert [t.name for t in bundle.contents.targets] == ["saved_model", "litert", "onnxruntime"]
     for target in bundle.contents.targets:
@@ -289,7 +291,7 @@ def test_the_inventory_names_everything(signed: Signed, capsys: pytest.CaptureFi
         "target 'onnxruntime'",
         "onnxruntime 1.32.0",
         f"{KEPT} raw inputs",
-        "Ann",
+        "approvers",
         "sbom.cdx.json",
     ):
         assert what in text, what
@@ -620,7 +622,7 @@ def test_a_run_with_arrays_and_one_with_unchecked_cells_of_an_optional_target(tm
 
 
 def test_without_a_product_nothing_is_sealed(signed: Signed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["approve", str(signed.run), "--by", "Ann", "--reason", "good", "--store", str(tmp_path / "s")]
+    words = ["approve", str(signed.run), "--by", "approvers", "--reason", "good", "--store", str(tmp_path / "s")]
     refused(words, Exit.USAGE, capsys, "names no product")
 
 
@@ -643,11 +645,11 @@ def started(words: list[str], limit: int | None = None) -> subprocess.Popen[str]
 
 
 def test_two_approvals_at_the_same_moment_are_both_kept(signed: Signed, tmp_path: Path) -> None:
-    both = [started([*signed.words("--store", str(tmp_path / "s")), "--by", who]) for who in ("Ann", "Bob")]
+    both = [started([*signed.words("--store", str(tmp_path / "s")), "--by", who]) for who in ("approvers", "on-call")]
     said = [process.communicate() for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     store = open_store(str(tmp_path / "s"))
-    assert {one.entry.by for one in store.log()} == {"Ann", "Bob"}
+    assert {one.entry.by for one in store.log()} == {"approvers", "on-call"}
     assert store.current("digits", "production").bundle == store.log()[1].entry.bundle
     assert len(store.bundle_names()) == 2
     assert store.problems() == []
@@ -676,7 +678,7 @@ def write_waiver(path: Path, **changes: Any) -> Path:
         "artifact": "ab" * 32,
         "observed": 0.15,
         "allowed": [0.0, 0.2],
-        "owner": "Ann",
+        "owner": "approvers",
         "reason": "the device has room",
         "expires": datetime(2099, 1, 1, tzinfo=UTC).date(),
     }
@@ -704,7 +706,7 @@ def test_a_waived_run_passes_says_so_first_and_can_be_approved(
     assert "<failure" not in (run / "junit.xml").read_text()
     sarif = json.loads((run / "results.sarif").read_text())["runs"][0]
     assert sarif["results"][0]["ruleId"] == "KP504"
-    assert sarif["results"][0]["suppressions"][0]["justification"].startswith("Ann until 2099-01-01")
+    assert sarif["results"][0]["suppressions"][0]["justification"].startswith("approvers until 2099-01-01")
     assert "Waived: KP504" in (run / "report.html").read_text()
     assert command(signed.words("--store", str(tmp_path / "s"), "--waivers", str(waivers), run=run)) == 0
     store = Store(open_store(str(tmp_path / "s")).place)
@@ -826,7 +828,7 @@ def test_a_re_check_that_asks_for_what_is_not_there_runs_nothing(
 
 
 def test_there_is_no_way_back_to_what_was_never_approved(signed: Signed, capsys: pytest.CaptureFixture[str]) -> None:
-    back = ["rollback", "--to", signed.bundle.name, "--store", str(signed.store), "--by", "Ann", "--reason", "it broke"]
+    back = ["rollback", "--to", signed.bundle.name, "--store", str(signed.store), "--by", "approvers", "--reason", "it broke"]
     for words, said in (
         ([*back, "--channel", "beta"], "was never approved for digits@beta"),
         (back, "there is nothing to roll back"),

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.runtimes
 
 TARGETS = """
-[product]
-name = "digits"
-
 [targets.litert]
 [targets.onnxruntime]
 [targets.openvino]

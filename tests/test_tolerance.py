@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.contract import AgreementTable, TargetTable, ToleranceTable
-from kpipe.judging.target import fine_enough
+from kpipe.judging.precision import fine_enough
 from kpipe.judging.tolerance import COARSER, DEFAULTS, precision_class, tolerance_for
 
 

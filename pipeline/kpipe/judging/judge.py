@@ -21,11 +21,12 @@ from kpipe.judging.outlook import with_drift, with_outlook
 from kpipe.judging.preprocessing import below, input_code
 from kpipe.judging.reference import Reference, judge_reference
 from kpipe.judging.ruled import Ruled, named
+from kpipe.judging.scene import Scene
 from kpipe.judging.shapes import read_tried
 from kpipe.judging.shapes import reference_findings as shape_findings
 from kpipe.judging.stages import stage_findings
 from kpipe.judging.steadiness import ONE_THREAD_STAGE, judge_threads, with_own_differences
-from kpipe.judging.target import Judged, Scene, judge_target
+from kpipe.judging.target import Judged, judge_target
 from kpipe.judging.tolerance import derived_tolerance, precision_class, tolerance_for
 from kpipe.judging.truth import TRUTH_STAGE, judge_truth
 from kpipe.judging.variants import making_findings, variant_table

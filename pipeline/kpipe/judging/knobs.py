@@ -13,7 +13,7 @@ from kpipe_stages.catalog import RUNTIMES
 
 if TYPE_CHECKING:
     from kpipe.evidence import StageEvidence, TargetPlan
-    from kpipe.judging.target import Scene
+    from kpipe.judging.scene import Scene
 
 
 def judge_knobs(scene: Scene, plan: TargetPlan, question: Question) -> tuple[KnobRecord, ...]:
