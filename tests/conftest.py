@@ -18,7 +18,16 @@ from .cases.gate import Gate
 hypothesis.settings.register_profile("kpipe", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("kpipe")
 
-LONG_FIRST = ("test_story", "test_selftest_gate", "test_diagnose", "test_cases_models", "test_shapes", "test_train_resume", "test_golden_set", "test_decide")
+LONG_FIRST = (
+    "test_story",
+    "test_selftest_gate",
+    "test_diagnose",
+    "test_cases_models",
+    "test_shapes",
+    "test_train_resume",
+    "test_golden_set",
+    "test_decide",
+)
 """Files that take minutes: begun last, one of them would be waited for alone (`make test` runs two files at a time, in this order)."""
 
 

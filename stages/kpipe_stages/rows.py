@@ -194,6 +194,26 @@ class Rows:
             raise AbsentRowError(f"row {index} is absent: its input did not decode")
         return tuple(int(n) for n in self._shapes[index])
 
+    def common_shape(self, start: int, stop: int) -> tuple[int, ...] | None:
+        """The shape that all these rows have; None where they differ, or one of them is absent."""
+        shapes = self._shapes[start:stop]
+        if not len(shapes) or (self.absent and any(start <= index < stop for index in self.absent)) or bool((shapes != shapes[0]).any()):
+            return None
+        return tuple(int(n) for n in shapes[0])
+
+    def block(self, start: int, stop: int) -> Array:
+        """Rows of one shape, each raveled: shape (``stop - start``, values of a row). A copy.
+
+        Raises:
+            ValueError: the rows differ in shape, or one of them is absent.
+        """
+        if self.common_shape(start, stop) is None:
+            raise ValueError(f"rows {start} to {stop} have no shape in common")
+        flat = np.array(self._values[self._starts[start] : self._starts[stop]])
+        if self.dtype == "bfloat16":
+            flat = bfloat16_to_float32(flat)
+        return flat.reshape(stop - start, -1) if flat.size else flat.reshape(stop - start, 0)
+
     def __getitem__(self, index: int) -> Array:
         if not 0 <= index < len(self):
             raise IndexError(index)
