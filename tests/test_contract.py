@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from kpipe.contract import Contract, check_names, load_contract, parse_contract
+from kpipe.contract import Contract, LimitsTable, check_names, load_contract, parse_contract
 from kpipe.errors import ContractError, Exit, nearest
 from kpipe.rules import DecisionTable
 from kpipe_stages.catalog import RUNTIMES
@@ -77,6 +77,10 @@ repairs = false
 calls = 300
 end_to_end_calls = 0
 max_seconds = 5
+load_seconds = 30
+server_rate = 100
+server_seconds = 2
+offline_batches = [1, 8]
 
 [run]
 profile = "signoff"
@@ -86,6 +90,12 @@ total_s = 600.5
 [compare]
 max_changed = 0.01
 slices = {{ critical = 0.0 }}
+
+[baseline]
+time = false
+max_seconds = 5
+smallest = 0.05
+
 [axes]
 time = {{ min = 1, typical = 128, max = 4096, inputs = {{ image = 1 }} }}
 
@@ -98,12 +108,14 @@ version = ">=2.0,<3"
 python = "venv/bin/python"
 required = false
 threads = 2
+affinity = [0, 1]
+memory_mib = 512
 tolerance = {{ atol = 1e-3, rtol = 1e-2 }}
 outputs.digit = {{ atol = 1e-6, rtol = 0.0 }}
 settings = {{ num_threads = 2, xnnpack = true, name = "x", ratio = 0.5 }}
 inputs.image = {{ decode = "phone:image", read = {{}}, files = ["phone.py", "means.npy"], steps = [], dtype = "float32" }}
 op_profile = "chip"
-limits = {{ load_s = 1, p50_ms = 1.5, p90_ms = 2, p95_ms = 3, p99_ms = 4, end_to_end_p50_ms = 5, end_to_end_p90_ms = 6, end_to_end_p95_ms = 7, end_to_end_p99_ms = 8, peak_mib = 900, size_mib = 1 }}
+limits = {{ load_s = 1, p50_ms = 1.5, p90_ms = 2, p95_ms = 3, p99_ms = 4, end_to_end_p50_ms = 5, end_to_end_p90_ms = 6, end_to_end_p95_ms = 7, end_to_end_p99_ms = 8, server_p50_ms = 9, server_p90_ms = 10, server_p95_ms = 11, server_p99_ms = 12, peak_mib = "1.10x baseline", size_mib = 1 }}
 
 [targets.onnxruntime]
 
@@ -142,6 +154,7 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
         (contract.run, set()),
         (contract.product or Contract(), set()),
         (contract.compare or Contract(), set()),
+        (contract.baseline, set()),
         (contract.axes["time"], set()),
         (phone, set()),
         (phone.limits, set()),
@@ -153,6 +166,8 @@ def test_every_key_is_taken_and_every_key_is_in_the_sample() -> None:
     assert contract.golden.batches == (2, 5)
     assert phone.settings == {"num_threads": 2, "xnnpack": True, "name": "x", "ratio": 0.5}
     assert phone.limits.p50_ms == 1.5
+    assert phone.limits.relative == {"peak_mib": 1.1}
+    assert set(phone.limits.absolute) == keys(LimitsTable) - {"peak_mib"}
 
 
 def test_several_rules_each_have_a_table() -> None:
@@ -294,6 +309,11 @@ def test_an_unknown_key_is_refused_at_every_level_with_the_nearest_one(text: str
         ("[export]\nrepairs = 'no'", ("export.repairs", "'no'", "boolean")),
         ("[export]\nrepairs = 0", ("export.repairs", "0", "boolean")),
         ("[timing]\ncalls = -1", ("timing.calls", "-1")),
+        ("[timing]\nserver_rate = 0", ("timing.server_rate", "0", "greater than 0")),
+        ("[timing]\noffline_batches = [0]", ("timing.offline_batches", "0")),
+        ("[targets.litert]\naffinity = [1, 1]", ("targets.litert.affinity", "each processor once")),
+        ("[targets.litert]\naffinity = [-1]", ("targets.litert.affinity", "-1")),
+        ("[targets.litert]\nmemory_mib = 0", ("targets.litert.memory_mib", "0")),
         ("[timing]\nmax_seconds = 0", ("timing.max_seconds", "0", "greater than 0")),
         ("[timing]\nmax_seconds = inf", ("timing.max_seconds", "inf", "finite")),
         ("[run]\ntotal_s = 'long'", ("run.total_s", "'long'", "number")),
@@ -306,6 +326,11 @@ def test_an_unknown_key_is_refused_at_every_level_with_the_nearest_one(text: str
         ("[targets.litert]\nprecision = 'f16'", ("targets.litert.precision", "'f16'", "'f32' or 'default'")),
         ("[targets.litert.settings]\nlist = [1]", ("targets.litert.settings.list", "[1]")),
         ("[targets.litert.limits]\np50_ms = 0", ("targets.litert.limits.p50_ms", "0", "greater than 0")),
+        ("[targets.litert.limits]\np50_ms = true", ("targets.litert.limits.p50_ms", "True", "greater than 0", "'1.10x baseline'")),
+        ("[targets.litert.limits]\np90_ms = '1.1 x baseline'", ("targets.litert.limits.p90_ms", "'1.1 x baseline'", "'1.10x baseline'")),
+        ("[targets.litert.limits]\np90_ms = '0x baseline'", ("targets.litert.limits.p90_ms", "'0x baseline'", "greater than 0")),
+        ("[targets.litert.limits]\nend_to_end_p90_ms = '1.1x baseline'", ("end_to_end_p90_ms", "expected a number", "in turns")),
+        ("[baseline]\nsmallest = 0", ("baseline.smallest", "0", "greater than 0")),
         ("[targets.litert.limits]\nsize_mib = '1'", ("targets.litert.limits.size_mib", "'1'", "number")),
         ("[targets.'../litert']\nruntime = 'litert'", ("targets.../litert", "letters, digits")),
         ("[targets.'a.b']\nruntime = 'litert'", ("targets.a.b", "letters, digits")),

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -353,6 +354,29 @@ def test_several_writers_lose_nothing(store: Store) -> None:
     assert store.problems() == []
 
 
+def test_a_folder_that_was_only_just_made_is_swept_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, make = LocalPlace(tmp_path), tempfile.mkdtemp
+    others: list[threading.Thread] = []
+
+    def other() -> None:
+        with place.incoming():
+            pass
+
+    def slow(**words: Any) -> str:
+        made = make(**words)
+        if not others:
+            others.append(threading.Thread(target=other))
+            others[0].start()
+            others[0].join(0.3)
+        return made
+
+    monkeypatch.setattr(tempfile, "mkdtemp", slow)
+    with place.incoming() as folder:
+        others[0].join(30)
+        assert folder.is_dir()
+    assert place.names("bundles") == []
+
+
 def test_another_writer_between_reading_and_writing_comes_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a store has no lock, only the exclusive creation of the entry's file orders two writers."""
     create = LocalPlace.create
@@ -515,6 +539,21 @@ def test_a_service_without_exclusive_creation_is_refused(remote: Store, monkeypa
     with pytest.raises(StoreError, match="two approvals could overwrite one another"):
         approved(remote, "1")
     assert remote.bundle_names() == []
+
+
+def test_a_service_that_overwrites_what_it_was_to_create_is_refused(remote: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some systems of fsspec don't look at ``mode``."""
+    system, root = fsspec.core.url_to_fs(remote.place.name)
+    plain = type(system).pipe_file
+
+    def lenient(self: Any, path: str, value: bytes, **_mode: str) -> None:
+        plain(self, path, value)
+
+    monkeypatch.setattr(type(system), "pipe_file", lenient)
+    with pytest.raises(StoreError, match="it overwrites the file"):
+        approved(remote, "1")
+    assert remote.bundle_names() == []
+    assert not [name for name in system.find(root) if "trials" in name or "approvals" in name]
 
 
 def test_an_unknown_protocol_is_said() -> None:

@@ -6,8 +6,10 @@ Every message names file, key, value and expectation; an unknown key is refused 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import tomllib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -50,6 +52,12 @@ def _specifier(value: str) -> str:
         SpecifierSet(value)
     except InvalidSpecifier as error:
         raise ValueError("expected a version specifier such as '==2026.4.1' or '>=2.0,<3'") from error
+    return value
+
+
+def _distinct(value: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(value)) != len(value):
+        raise ValueError("expected each processor once")
     return value
 
 
@@ -128,6 +136,14 @@ class TimingTable(Table):
     calls: Annotated[int, Field(ge=0, le=1_000_000)] = 200
     end_to_end_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 100
     max_seconds: Positive = 20.0
+    """For the calls of each target; those that leave a limit open go on until then."""
+    load_seconds: Positive = 20.0
+    """For loading each target again in fresh processes, where a limit or the profile asks for it."""
+    server_rate: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    """Requests a second at random moments, each counted from when it was meant to come; no such phase where it isn't set."""
+    server_seconds: Positive = 5.0
+    offline_batches: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = ()
+    """Batch sizes whose throughput is measured."""
 
 
 class RunTable(Table):
@@ -154,6 +170,16 @@ class CompareTable(Table):
         return self
 
 
+class BaselineTable(Table):
+    """``[baseline]``: how a candidate is timed in turns with the version that ``--baseline`` names (`kpipe_stages.race`)."""
+
+    time: bool = True
+    max_seconds: Positive = 20.0
+    """Per target; less where the answer is found sooner."""
+    smallest: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """The smallest difference that counts, as a share: within it the two are called the same."""
+
+
 class AxisTable(Table):
     """``[axes] NAME``: the sizes that a free axis is promised to take; ``batch`` is the batch axis (`kpipe.axes`)."""
 
@@ -170,21 +196,77 @@ class AxisTable(Table):
         return self
 
 
-class LimitsTable(Table):
-    """``limits``: seconds, milliseconds, MiB."""
+@dataclass(frozen=True)
+class Relative:
+    """A limit in terms of the approved version: ``"1.10x baseline"``."""
 
-    load_s: Positive | None = None
-    """Import, load or compile, and first inference together, cold."""
-    p50_ms: Positive | None = None
-    p90_ms: Positive | None = None
-    p95_ms: Positive | None = None
-    p99_ms: Positive | None = None
-    end_to_end_p50_ms: Positive | None = None
-    end_to_end_p90_ms: Positive | None = None
-    end_to_end_p95_ms: Positive | None = None
-    end_to_end_p99_ms: Positive | None = None
-    peak_mib: Positive | None = None
-    size_mib: Positive | None = None
+    factor: float
+    """So many times what the baseline takes."""
+
+    def __str__(self) -> str:
+        return f"{self.factor:g}x baseline"
+
+
+RELATIVE = re.compile(r"(\d+(?:\.\d+)?)x baseline")
+
+
+def _limit(value: object) -> object:
+    """A number above 0, or `Relative` made of its text."""
+    if isinstance(value, str):
+        found = RELATIVE.fullmatch(value)
+        if found is None or not 0 < float(found[1]) < math.inf:
+            raise ValueError(
+                "expected a finite number greater than 0, or a text such as '1.10x baseline': at most so many times what the baseline takes"
+            )
+        return Relative(float(found[1]))
+    if isinstance(value, Relative):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError("expected a finite number greater than 0, or a text such as '1.10x baseline'")
+    return float(value)
+
+
+def _absolute(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError(  # noqa: TRY004 - the one that pydantic collects
+            "expected a number of milliseconds: only the model's own call is timed in turns with the baseline's, so only its limits can be relative"
+        )
+    return value
+
+
+Limit = Annotated[float | Relative, BeforeValidator(_limit)]
+WholeLimit = Annotated[Positive, BeforeValidator(_absolute)]
+
+
+class LimitsTable(Table):
+    """``limits``: seconds, milliseconds, MiB; or `Relative` to the baseline's."""
+
+    load_s: Limit | None = None
+    """Import, load or compile, and first inference together, cold. Relative: load or compile and first inference, in turns with the baseline's."""
+    p50_ms: Limit | None = None
+    p90_ms: Limit | None = None
+    p95_ms: Limit | None = None
+    p99_ms: Limit | None = None
+    end_to_end_p50_ms: WholeLimit | None = None
+    end_to_end_p90_ms: WholeLimit | None = None
+    end_to_end_p95_ms: WholeLimit | None = None
+    end_to_end_p99_ms: WholeLimit | None = None
+    server_p50_ms: WholeLimit | None = None
+    server_p90_ms: WholeLimit | None = None
+    server_p95_ms: WholeLimit | None = None
+    server_p99_ms: WholeLimit | None = None
+    peak_mib: Limit | None = None
+    size_mib: Limit | None = None
+
+    @property
+    def absolute(self) -> dict[str, float]:
+        """The limits that are numbers, by key."""
+        return {name: limit for name in type(self).model_fields if isinstance(limit := getattr(self, name), float)}
+
+    @property
+    def relative(self) -> dict[str, float]:
+        """Key to factor of the limits that are relative to the baseline."""
+        return {name: limit.factor for name in type(self).model_fields if isinstance(limit := getattr(self, name), Relative)}
 
 
 class OpProfileTable(Table):
@@ -207,6 +289,10 @@ class TargetTable(Table):
     python: str | None = None
     required: bool | None = None
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
+    affinity: Annotated[tuple[Annotated[int, Field(ge=0, le=65535)], ...], AfterValidator(_distinct)] = ()
+    """Processors, by the system's numbers."""
+    memory_mib: Annotated[int, Field(ge=1)] | None = None
+    """Private memory that its process may ask for."""
     tolerance: ToleranceTable | None = None
     outputs: dict[str, ToleranceTable] = {}
     inputs: dict[str, TargetInputTable] = {}
@@ -229,6 +315,7 @@ class Contract(Table):
     timing: TimingTable = TimingTable()
     run: RunTable = RunTable()
     compare: CompareTable | None = None
+    baseline: BaselineTable = BaselineTable()
     axes: dict[str, AxisTable] = {}
     targets: dict[str, TargetTable] = {}
     op_profiles: dict[str, OpProfileTable] = {}
@@ -415,7 +502,7 @@ def _message(detail: ErrorDetails) -> str:
 
 
 def _is_union_tag(part: str | int) -> bool:
-    return isinstance(part, str) and (part == "ToleranceTable" or part.startswith(("literal[", "constrained-")))
+    return isinstance(part, str) and (part in {"ToleranceTable", "Relative"} or part.startswith(("literal[", "constrained-")))
 
 
 def _known_keys(location: tuple[str | int, ...]) -> list[str]:

@@ -84,6 +84,10 @@ class TargetPlan:
     """Why it can't be run at all."""
     quantize: str = ""
     """The precision variant that it runs; empty for the artifact as exported."""
+    affinity: tuple[int, ...] = ()
+    """Processors that it may use; empty for all."""
+    memory_mib: int = 0
+    """Private memory that its process may ask for; 0 for no limit."""
 
 
 @dataclass(frozen=True)

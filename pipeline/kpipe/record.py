@@ -164,6 +164,45 @@ class Percentile:
 
     p: float
     seconds: float
+    low: float | None = None
+    """The true percentile lies between ``low`` and ``high`` at the sample's confidence; None: the calls leave that end open."""
+    high: float | None = None
+    effective: int = 0
+    """Independent calls that the sample is worth for it; 0 in a record of an earlier kpipe."""
+
+
+@dataclass(frozen=True)
+class MachineRecord:
+    """What else happened on the machine while this was measured. None: the system doesn't say."""
+
+    disturbed: bool | None
+    """Others took enough of it to slow what was measured (`kpipe_stages.disturbance`)."""
+    waited: float | None
+    """Seconds that threads waited for a processor, a second of measuring; all threads together."""
+    others: float | None
+    """Share of the usable processors that others used."""
+    stolen: float | None
+    """Share that the hypervisor took."""
+    switches: int
+    """Times that a thread was made to give up its processor."""
+    quiet_calls: int
+    """Calls made in stretches that are known to be undisturbed."""
+
+
+@dataclass(frozen=True)
+class MemoryRecord:
+    """Resident memory over the timed calls, bytes."""
+
+    steady: float
+    """The median after the first quarter of the calls."""
+    per_call: float
+    """Growth a call: the median slope."""
+    low: float
+    """Of its 99 % interval."""
+    high: float
+    calls: int
+    grows: bool
+    """It grows for sure, and doesn't subside."""
 
 
 @dataclass(frozen=True)
@@ -177,11 +216,81 @@ class LatencyRecord:
     mean_s: float
     histogram: tuple[float, ...] = ()
     """The calls, seconds, sorted, thinned to at most 400 for the plot."""
+    confidence: float = 0.0
+    """Of the percentiles' intervals; 0 in a record of an earlier kpipe."""
+    looks: int = 1
+    """How often it was looked at whether limits are decided, with more calls each time."""
+    machine: MachineRecord | None = None
+    memory: MemoryRecord | None = None
+    """None where too few calls were made, or the system doesn't say."""
+    steps: dict[str, float] = field(default_factory=dict)
+    """End to end: step to its share of all calls' time."""
+
+
+@dataclass(frozen=True)
+class FreshRecord:
+    """Inputs seen before against inputs never seen before."""
+
+    pairs: int
+    gain: float | None
+    """What a repeated input saves, as a share of a fresh one's time (medians); None where nothing was compared."""
+    low: float | None
+    """Of its 99.8 % interval (sign test on pairs); None: too few pairs."""
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """Requests at random moments, each counted from the moment it was meant to come."""
+
+    rate: float
+    """Requests a second, asked for."""
+    requests: int
+    capacity: float
+    """Requests a second that the calls alone would take: one over their mean."""
+    held: bool
+    """The requests didn't pile up."""
+    latency: LatencyRecord
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """One batch size's throughput."""
+
+    batch: int
+    seconds: float | None
+    """The median call; None where it was refused."""
+    throughput: float | None
+    """Inputs a second."""
+    low: float | None
+    """Of its 99 % interval; None: too few calls."""
+    high: float | None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class OfflineRecord:
+    """A batch sweep."""
+
+    rows: tuple[BatchRecord, ...]
+    knee: int | None
+    """The smallest batch that reaches nine tenths of the best throughput."""
+
+
+@dataclass(frozen=True)
+class LoadVariant:
+    """Loads under another condition, seconds."""
+
+    kind: str
+    """``compile cache``: the runtime's own, filled by an earlier load. ``cold file``: the artifact dropped from the system's file cache."""
+    import_s: float
+    load_s: float
+    first_s: float
 
 
 @dataclass(frozen=True)
 class LoadRecord:
-    """Cold load in a fresh process, seconds."""
+    """Cold load in a fresh process, seconds; of several loads the median of each part."""
 
     import_s: float
     load_s: float
@@ -190,6 +299,21 @@ class LoadRecord:
     """Another process ran on the machine at the time."""
     lean: bool = False
     """Keras was imported without the libraries that it only takes along, where they are installed. No limit is held against such a load."""
+    loads: int = 1
+    """How many fresh processes."""
+    total_s: float | None = None
+    """The median of import, load and first inference together; None in a record of an earlier kpipe."""
+    low_s: float | None = None
+    """The interval of that median; None for one load alone."""
+    high_s: float | None = None
+    confidence: float = 0.0
+    """Of the interval."""
+    second_s: float | None = None
+    """The second inference of the same shape."""
+    new_shape_s: float | None = None
+    """The first inference with another number of rows."""
+    variants: tuple[LoadVariant, ...] = ()
+    machine: MachineRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -202,6 +326,12 @@ class LimitCheck:
     """None: it could not be measured."""
     unit: str
     ok: bool
+    """Met for sure."""
+    low: float | None = None
+    """The value's interval, in the limit's unit; None: open, or a single number."""
+    high: float | None = None
+    undecided: str = ""
+    """Why it can't be told whether it is met; empty where it can, or nothing was measured."""
 
 
 @dataclass(frozen=True)
@@ -350,6 +480,11 @@ class TargetRecord:
     """Model only."""
     end_to_end: LatencyRecord | None = None
     """Raw file to decision."""
+    freshness: FreshRecord | None = None
+    server: ServerRecord | None = None
+    offline: OfflineRecord | None = None
+    confined: dict[str, Any] = field(default_factory=dict)
+    """What of the machine it was held to: ``threads``, ``affinity``, ``memory_mib``, and how that was enforced."""
     peak_rss_bytes: int | None = None
     limits: tuple[LimitCheck, ...] = ()
     flip_rate_bound: float | None = None
@@ -532,6 +667,13 @@ class Environment:
     memory_bytes: int
     versions: dict[str, str]
     load_average: float
+    """Of the last minute when the run began."""
+    governor: str = ""
+    """How the system sets the processor's frequency; empty where it doesn't say."""
+    processor_limit: float | None = None
+    """Processors' worth of time that a control group allows; None for no limit."""
+    memory_limit: int | None = None
+    """Bytes that a control group allows; None for no limit."""
 
 
 class WaiverState(enum.StrEnum):

@@ -44,6 +44,8 @@ class Runtime:
     """Settings to try, one at a time, where its numbers differ: each takes a source of difference away."""
     batch: int | None = None
     """The only batch size that it can run where the artifact leaves that free; None for any."""
+    compile_cache: str = ""
+    """The setting that names a folder for its own compile cache; empty where it has none."""
 
     def only_batch(self, artifact: int | None) -> int | None:
         """The only batch size of an artifact here: the artifact's own, else the runtime's; None where it is free."""
@@ -156,6 +158,7 @@ RUNTIMES: dict[str, Runtime] = {
             "OpenVINO on the SavedModel",
             float32_settings=(("INFERENCE_PRECISION_HINT", "f32"),),
             knobs=OPENVINO_KNOBS,
+            compile_cache="CACHE_DIR",
         ),
         Runtime(
             "openvino_ir",
@@ -166,6 +169,7 @@ RUNTIMES: dict[str, Runtime] = {
             "OpenVINO on its IR",
             float32_settings=(("INFERENCE_PRECISION_HINT", "f32"),),
             knobs=OPENVINO_KNOBS,
+            compile_cache="CACHE_DIR",
         ),
         Runtime(
             "keras_openvino",
@@ -178,6 +182,7 @@ RUNTIMES: dict[str, Runtime] = {
             required_by_default=False,
             float32_settings=(("INFERENCE_PRECISION_HINT", "f32"),),
             knobs=OPENVINO_KNOBS,
+            compile_cache="CACHE_DIR",
         ),
     )
 }

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
+from kpipe_stages.cold import confine, drop_pages, more_inferences
 from kpipe_stages.digest import digest
+from kpipe_stages.disturbance import Watch
 from kpipe_stages.feeds import Golden
 from kpipe_stages.lean import without_extras
 from kpipe_stages.modes import Modes, Record, alone_or_fault
@@ -80,7 +82,10 @@ def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
     """
     order = decode(RunJob, job.params)
     worker.distributions = list(engine.distributions)
+    confine(order, worker)
     check_artifact(order.artifact, order.sha256, order.companions)
+    dropped = order.drop_pages and drop_pages((order.artifact, *order.companions))
+    watch = Watch()
     _, import_s = worker.timed("import", lambda: _bring(engine, order))
     lean = order.lean_import and "keras" in sys.modules
     session, load_s = worker.timed("load", lambda: engine.open(order, {**order.chosen, **order.settings}))
@@ -91,11 +96,15 @@ def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
     first = golden.present[0]
     feeds = golden.batch([first] * batch)
     _, first_s = worker.timed("run", lambda: alone_or_fault(session, feeds, first))
+    window = watch.at_once(1)
     described = session.describe()
     _observe_differing(worker, order, described)
-    load = LoadTimes(import_s=import_s + sum(worker.inherited.imports.values()), load_s=load_s, first_s=first_s, lean=lean)
+    imported_s = import_s + sum(worker.inherited.imports.values())
+    load = LoadTimes(import_s=imported_s, load_s=load_s, first_s=first_s, lean=lean, dropped=dropped, window=window)
     record, decoded = Record(), Decoded(here=None)
-    if not order.load_only:
+    if order.load_only:
+        load = more_inferences(load, session, golden, fixed)
+    else:
         session = Modes(order, worker, engine, golden, fixed, record).run(session)
         decoded = check_tensors(order, golden, worker)
     worker.kept = Kept(order, session, golden, batch, frozenset(record.unbatched.get("alone", ())), worker.folder, decoded.usable, fixed, engine)

@@ -156,12 +156,18 @@ class Preprocessor:
             return self._function.of_bytes(data, where)
         return self._decode(data, where) if self._decode else npy_array(data, where)
 
+    def raw(self, path: str | Path) -> bytes | None:
+        """A raw file's bytes, for `decode`; None where reading and decoding are one: a function of the user's, a row of an ``.npz``."""
+        if self._function is not None or self.spec.decode == "array":
+            return None
+        return read_bytes(self.file_of(path), self.limits.max_bytes)
+
     def read(self, path: str | Path) -> Array:
         """Read and decode one raw file, or one row of an ``.npz``; a function reads the file itself."""
         if self._function is not None:
             return self._function(str(path))
-        if self.spec.decode != "array":
-            return self.decode(read_bytes(self.file_of(path), self.limits.max_bytes), str(path))
+        if (data := self.raw(path)) is not None:
+            return self.decode(data, str(path))
         file_path, member, row = split_reference(str(path))
         limits = NpzLimits(max_bytes=self.limits.max_bytes)
         file = NpzFile(read_bytes(file_path, limits.max_bytes), file_path, limits)

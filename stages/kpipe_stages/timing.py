@@ -1,12 +1,13 @@
 """The timed phase: how long one inference takes, and how long it is from the raw file to the decision.
 
 Single stream: one call after the other, each finished (outputs are arrays of the caller's own) before the clock stops. Every call's time is
-kept; none is clipped. Python's garbage collector is off while calls are timed and runs between blocks of calls, outside the clock: a
+kept; none is clipped. Python's garbage collector is off while calls are timed and runs between stretches of calls, outside the clock: a
 collection is the harness's cost here, not the model's. Outputs and decisions are compared outside the clock with what the same inputs gave
-when nothing was timed.
+when nothing was timed; memory and what else happened on the machine are read there too.
 
 Warm-up rule: calls go on until the medians of the last two windows of 10 calls differ by at most 5 % of the larger, or a bound is reached
-(then the sample is marked unstable).
+(then the sample is marked unstable). Stopping rule: the calls that the plan asks for; then as many again, as often as a limit is still open
+(`kpipe_stages.deciding_limits`) or memory seems to grow (`kpipe_stages.growth`, confirmed over four times the calls), until the time is up.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kpipe_stages.answers import difference, widened
+from kpipe_stages.deciding_limits import undecided
 from kpipe_stages.decisions import Decision, decide, outputs_of, same
+from kpipe_stages.disturbance import Watch, resident_bytes
 from kpipe_stages.feeds import split_answer, stack
+from kpipe_stages.growth import growth
 from kpipe_stages.protocol import Latency, TimingResult
 from kpipe_stages.rows import Rows
 from kpipe_stages.session import nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kpipe_stages.measure import Kept
     from kpipe_stages.protocol import DecisionSpec, Job
@@ -41,7 +45,15 @@ WINDOW = 10
 STABLE = 0.05
 WARMUP_SHARE = 0.25
 BLOCK = 50
+BLOCKS = 32
+"""At least so many stretches, where there are as many calls: memory is read between them."""
 HELD_BYTES = 64 * 2**20
+MOST_CALLS = 200_000
+"""However short they are and whatever is still open: the record holds every one."""
+CONFIRMED = 4
+"""Growth of memory is confirmed over so many times the calls that were asked for."""
+MOST_GROWTH = 2**29
+"""Bytes: a process that has grown by so much needs no further proof."""
 
 
 def is_stable(seconds: Sequence[float]) -> bool:
@@ -58,6 +70,9 @@ def time_target(job: Job, worker: Worker) -> TimingResult:
     Raises:
         ValueError: ``run`` left none.
     """
+    from kpipe_stages.freshness import compare_fresh
+    from kpipe_stages.scenarios import serve, sweep
+
     kept: Kept | None = worker.kept
     if kept is None:
         raise ValueError(f"stage {job.stage} has nothing to time: its run left no session")
@@ -68,6 +83,9 @@ def time_target(job: Job, worker: Worker) -> TimingResult:
         return TimingResult(
             model_only=sample(Model(kept), kept, worker, plan.calls, share) if plan.calls else None,
             end_to_end=sample(EndToEnd(kept), kept, worker, whole, share) if whole else None,
+            freshness=compare_fresh(kept, plan.fresh_pairs, plan.max_seconds) if plan.calls and plan.fresh_pairs else None,
+            server=serve(kept, worker, plan) if plan.server_rate else None,
+            offline=sweep(kept, worker, plan) if plan.offline else (),
         )
 
 
@@ -80,10 +98,15 @@ def readable(rule: DecisionSpec, get: Callable[[str], Array]) -> Any:
     return get(rule.output) if names == (rule.output,) else {name: get(name) for name in names}
 
 
+STEPS = ("read", "decode", "preprocess", "infer", "decide")
+"""A raw file to its decision. Where the user's function or an ``.npz`` is read, reading counts as decoding."""
+
+
 class Model:
     """Prepared tensors in, outputs out."""
 
     name = "model only"
+    steps: Mapping[str, int] = {}
 
     def __init__(self, kept: Kept) -> None:
         self.kept = kept
@@ -106,6 +129,8 @@ class EndToEnd:
         from kpipe_stages.preprocess import Preprocessor
 
         self._kept = kept
+        self.steps: dict[str, int] = dict.fromkeys(STEPS, 0)
+        """Nanoseconds of each step in all calls so far."""
         self._inputs = {spec.name: Preprocessor(spec) for spec in kept.order.inputs}
 
     def before(self, row: int) -> int:
@@ -114,11 +139,26 @@ class EndToEnd:
 
     def call(self, row: int) -> tuple[Answer, Decisions | None]:
         """Timed: read, decode, preprocess, infer, decide by every rule."""
-        kept = self._kept
+        kept, tell = self._kept, time.perf_counter_ns
         files = kept.order.items[row].files
-        tensors = {name: preprocessor.from_path(files[name]) for name, preprocessor in self._inputs.items()}
-        outputs = kept.session.infer(stack([tensors] * kept.batch))
-        return outputs, tuple(decide(rule, readable(rule, lambda name: self._first(outputs, name))) for rule in kept.order.decisions)
+        start = tell()
+        raw = {name: preprocessor.raw(files[name]) for name, preprocessor in self._inputs.items()}
+        has_read = tell()
+        arrays = {name: self._decoded(name, data, files[name]) for name, data in raw.items()}
+        has_decoded = tell()
+        feeds = stack([{name: preprocessor.apply(arrays[name]) for name, preprocessor in self._inputs.items()}] * kept.batch)
+        has_prepared = tell()
+        outputs = kept.session.infer(feeds)
+        has_inferred = tell()
+        decisions = tuple(decide(rule, readable(rule, lambda name: self._first(outputs, name))) for rule in kept.order.decisions)
+        marks = (start, has_read, has_decoded, has_prepared, has_inferred, tell())
+        for name, before, after in zip(STEPS, marks, marks[1:], strict=False):
+            self.steps[name] += after - before
+        return outputs, decisions
+
+    def _decoded(self, name: str, data: bytes | None, path: str) -> Array:
+        preprocessor = self._inputs[name]
+        return preprocessor.read(path) if data is None else preprocessor.decode(data, path)
 
     def _first(self, outputs: Answer, name: str) -> Array:
         value = outputs[name] if name in self._kept.unbatched else outputs[name][0]
@@ -129,37 +169,61 @@ class EndToEnd:
 
 
 def sample(work: Model | EndToEnd, kept: Kept, worker: Worker, calls: int, max_seconds: float) -> Latency:
-    """Warm up, then time up to ``calls`` calls over the golden inputs in turn; at least one, then no more than ``max_seconds`` allow.
+    """Warm up, then time ``calls`` calls over the golden inputs in turn, and more where something is still open.
+
+    At least one call, then no more than ``max_seconds`` allow.
 
     To be called with the `collector_off`.
     """
-    started = time.perf_counter()
-    loop = _Loop(work, kept)
-    warm = loop.warm_up(kept.order.timing.max_warmup, started + WARMUP_SHARE * max_seconds)
+    plan, deadline = kept.order.timing, time.perf_counter() + max_seconds
+    loop = Loop(work, kept, min(BLOCK, max(1, calls // BLOCKS)))
+    warm = loop.warm_up(plan.max_warmup, time.perf_counter() + WARMUP_SHARE * max_seconds)
     stable = is_stable(warm)
-    while len(loop.seconds) < calls and (not loop.seconds or time.perf_counter() - started < max_seconds):
-        loop.block(min(BLOCK, calls - len(loop.seconds)), started + max_seconds)
-        worker.progress(f"{kept.order.runtime} {work.name}", len(loop.seconds), calls)
-    return Latency(
-        seconds=tuple(loop.seconds),
-        warmup_calls=len(warm),
-        stable=stable,
-        worst_difference=loop.worst,
-        worst_relative=loop.worst_relative,
-        decision_changes=loop.decision_changes,
-        compared=loop.compared,
-    )
+    loop.begin()
+    look, wanted = 1, calls
+    while True:
+        while len(loop.seconds) < wanted and (not loop.seconds or time.perf_counter() < deadline):
+            loop.block(wanted - len(loop.seconds), deadline)
+            worker.progress(f"{kept.order.runtime} {work.name}", len(loop.seconds), wanted)
+        found = Latency(
+            seconds=tuple(loop.seconds),
+            warmup_calls=len(warm),
+            stable=stable,
+            worst_difference=loop.worst,
+            worst_relative=loop.worst_relative,
+            decision_changes=loop.decision_changes,
+            compared=loop.compared,
+            looks=look,
+            windows=loop.watch.finish(),
+            steps_s={name: total * 1e-9 for name, total in work.steps.items()},
+            memory=tuple(loop.memory),
+        )
+        done = time.perf_counter() >= deadline or len(loop.seconds) >= MOST_CALLS
+        limits = plan.limits_s if isinstance(work, Model) else plan.end_to_end_limits_s
+        if done or not (undecided(found, limits, look) or _unproved(found, calls)):
+            return found
+        look, wanted = look + 1, min(MOST_CALLS, 2 * wanted)
 
 
-class _Loop:
-    """Timed calls in blocks, and the comparison of their outputs between blocks."""
+def _unproved(latency: Latency, calls: int) -> bool:
+    """Whether memory seems to grow, and more calls have to prove it."""
+    found = growth(latency.memory)
+    rise = latency.memory[-1][1] - latency.memory[0][1] if latency.memory else 0
+    return found is not None and found.grows and len(latency.seconds) < CONFIRMED * calls and rise < MOST_GROWTH
 
-    def __init__(self, work: Any, kept: Kept) -> None:
+
+class Loop:
+    """Timed calls in stretches; between them outputs are compared, and memory and the machine are looked at."""
+
+    def __init__(self, work: Any, kept: Kept, block: int = BLOCK) -> None:
         self._work = work
         self._kept = kept
+        self._block = block
         names = [spec.name for spec in kept.session.signature.outputs]
         self._alone = {name: Rows(f"{kept.folder}/outputs/alone/{position}") for position, name in enumerate(names)}
         self.seconds: list[float] = []
+        self.memory: list[tuple[int, int]] = []
+        self.watch = Watch()
         self.worst = 0.0
         self.worst_relative = 0.0
         self.decision_changes = 0
@@ -169,37 +233,46 @@ class _Loop:
         """Untimed in the sample: call until stable, ``most`` calls, or the deadline."""
         warm: list[float] = []
         while len(warm) < most and not is_stable(warm) and (not warm or time.perf_counter() < deadline):
-            warm.append(self._once(self._row(len(warm)))[0])
+            warm.append(once(self._work, self.row(len(warm)))[0])
         return warm
 
+    def begin(self) -> None:
+        """What was counted while warming up doesn't count."""
+        self.watch = Watch()
+        for name in self._work.steps:
+            self._work.steps[name] = 0
+        self._note_memory()
+
     def block(self, calls: int, deadline: float) -> None:
-        """Time some calls, then compare what they gave."""
+        """Time some calls, at most ``calls``, then compare what they gave."""
         held: list[tuple[int, Answer, Decisions | None]] = []
         size = 0
-        for _ in range(calls):
-            row = self._row(len(self.seconds))
-            seconds, outputs, decisions = self._once(row)
+        for _ in range(min(calls, self._block)):
+            row = self.row(len(self.seconds))
+            seconds, outputs, decisions = once(self._work, row)
             self.seconds.append(seconds)
             held.append((row, outputs, decisions))
             size += nbytes(outputs)
             if size > HELD_BYTES or time.perf_counter() > deadline:
                 break
         for row, outputs, decisions in held:
-            self._compare(row, outputs)
+            self.compare(row, outputs)
             self._compare_decisions(row, decisions)
+        self.watch.add(len(held))
+        held.clear()
         gc.collect()
+        self._note_memory()
 
-    def _row(self, call: int) -> int:
+    def row(self, call: int) -> int:
+        """The golden input of a call."""
         present = self._kept.golden.present
         return present[call % len(present)]
 
-    def _once(self, row: int) -> tuple[float, Answer, Decisions | None]:
-        given = self._work.before(row)
-        start = time.perf_counter_ns()
-        outputs, decisions = self._work.call(given)
-        return (time.perf_counter_ns() - start) * 1e-9, outputs, decisions
+    def _note_memory(self) -> None:
+        if (size := resident_bytes()) is not None:
+            self.memory.append((len(self.seconds), size))
 
-    def _compare(self, row: int, outputs: Answer) -> None:
+    def compare(self, row: int, outputs: Answer) -> None:
         """Compare a timed answer with the one that the same input got alone. A name that is missing is as far off as can be."""
         answer = split_answer(outputs, self._kept.batch, self._kept.unbatched)[0][0]
         if set(answer) != set(self._alone):
@@ -218,6 +291,14 @@ class _Loop:
         pairs = zip(self._kept.order.decisions, decisions, strict=True)
         if not all(same(rule, decide(rule, readable(rule, lambda name: self._alone[name][row])), decision) for rule, decision in pairs):
             self.decision_changes += 1
+
+
+def once(work: Any, row: int) -> tuple[float, Answer, Decisions | None]:
+    """One timed call: its seconds, what it gave, what was decided. ``work`` is a `Model`, an `EndToEnd`, or has the same two methods."""
+    given = work.before(row)
+    start = time.perf_counter_ns()
+    outputs, decisions = work.call(given)
+    return (time.perf_counter_ns() - start) * 1e-9, outputs, decisions
 
 
 def relative(gap: float, answer: Array) -> float:

@@ -29,7 +29,7 @@ def _machine(before: Subject, now: Subject) -> Iterator[Difference]:
 
 def _contract(before: Subject, now: Subject) -> Iterator[Difference]:
     old, new = before.contract.model_dump(mode="json"), now.contract.model_dump(mode="json")
-    for table in sorted({*old, *new} - {"compare", "targets"}):  # the policy judges this very comparison; targets come one by one below
+    for table in sorted({*old, *new} - {"compare", "baseline", "targets"}):  # policies of this very comparison; targets come one by one below
         yield from _one("contract", f"[{table}]", _text(old.get(table)), _text(new.get(table)))
     yield from _one("contract", "profile", before.record.profile, now.record.profile)
     yield from _one("contract", "golden set", before.side.golden_sha256[:12], now.side.golden_sha256[:12])

@@ -171,9 +171,11 @@ def _before(evidence: Evidence, stages: Mapping[str, StageEvidence]) -> list[Fin
     if "export" in stages:
         findings += _export_findings(evidence, stages["export"])
     for name, stage in stages.items():
-        target = next((t for t in evidence.targets if name in {f"prepare.{t.plan.name}", f"open.{t.plan.name}", f"load.{t.plan.name}"}), None)
+        owner = ".".join(name.split(".")[:2])  # a target's name has no full stop; repeated loads are load.NAME.2, load.NAME.cached
+        target = next((t for t in evidence.targets if owner in {f"prepare.{t.plan.name}", f"open.{t.plan.name}", f"load.{t.plan.name}"}), None)
         if target is not None:
-            findings += stage_findings(stage, target=target.plan.name, required=target.plan.required)
+            held = target.plan.memory_mib
+            findings += stage_findings(stage, target=target.plan.name, required=target.plan.required, memory_mib=held)
     if any(name.startswith("run.") for name in stages):  # targets wait for these, so their evidence can only have been lost
         lost = [name for name in ("inspect", "prepare", "export") if name not in stages]
         findings += [finding("KP314", f"Step '{name}' has left no trace in this run.", place=name) for name in lost]

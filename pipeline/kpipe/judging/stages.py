@@ -18,7 +18,7 @@ _BY_ENDING = {Ending.CRASHED: "KP304", Ending.TIMED_OUT: "KP305", Ending.OUT_OF_
 _BY_PHASE = {"import": "KP303", "load": "KP303", "run": "KP311"}
 
 
-def stage_findings(stage: StageEvidence, *, target: str = "", required: bool = True, failed_as: str = "KP314") -> list[Finding]:
+def stage_findings(stage: StageEvidence, *, target: str = "", required: bool = True, failed_as: str = "KP314", memory_mib: int = 0) -> list[Finding]:
     """Every observation of the stage, and one finding for the way it ended if that was not well.
 
     Args:
@@ -26,11 +26,15 @@ def stage_findings(stage: StageEvidence, *, target: str = "", required: bool = T
         target: whose findings these are.
         required: whether the target counts.
         failed_as: the code of an exception outside the phases import, load and run.
+        memory_mib: what the contract held the process to; 0 for nothing. Memory that runs out below it is the target's, not the machine's.
     """
     observations = stage.result.observations if stage.result else ()
     findings = [from_observation(o, target=target, required=required) for o in observations]
     if stage.ending is Ending.OK:
         return findings
+    if memory_mib and stage.ending is Ending.OUT_OF_MEMORY:
+        cause = f"Stage '{stage.name}' needs more than the {memory_mib} MiB of private memory that the contract gives it: {stage.detail}"
+        return [*findings, finding("KP510", cause, target=target, place="memory_mib", required=required, memory_mib=memory_mib)]
     if code := _BY_ENDING.get(stage.ending):
         cause = f"Stage '{stage.name}' {_verb(stage.ending)}: {stage.detail}"
         return [*findings, finding(code, cause, target=target, place=stage.name, required=required)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,29 +16,25 @@ from kpipe.judging.cells import Cells, Question, judge_cells
 from kpipe.judging.grade import from_observation
 from kpipe.judging.knobs import judge_knobs
 from kpipe.judging.ops import check_ops, told
+from kpipe.judging.precision import judge_machine_default, judge_precision
 from kpipe.judging.preprocessing import input_code, judge_preprocessing
+from kpipe.judging.promises import class_of, decides, own_tolerances, promised, shape_tolerance
 from kpipe.judging.reference import Reference, repeats_owed
-from kpipe.judging.repeats import allowances, relative_allowance, repeats_itself
+from kpipe.judging.repeats import allowances, repeats_itself
+from kpipe.judging.scene import Bench, Scene
 from kpipe.judging.shapes import ShapeQuestion, judge_shapes, read_tried
+from kpipe.judging.speed import judge_times
 from kpipe.judging.stages import stage_findings, timing_findings
-from kpipe.judging.times import check_limits, summarise
+from kpipe.judging.timed import confined
 from kpipe.judging.variants import handed_in
 from kpipe.judging.verdict import failing, unchecking
 from kpipe.preparation import prepared
 from kpipe.profiles import owed_profile
-from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, LoadRecord, ShapeStatus, TargetRecord
+from kpipe.record import ArtifactRecord, CellCounts, CellStatus, Flip, ShapeStatus, TargetRecord
 from kpipe_stages.catalog import RUNTIMES
-from kpipe_stages.codec import decode
-from kpipe_stages.protocol import RunResult, TimingResult
 
 if TYPE_CHECKING:
     from kpipe.evidence import StageEvidence, TargetEvidence
-    from kpipe.record import LimitCheck
-
-
-from kpipe.judging.precision import judge_machine_default, judge_precision
-from kpipe.judging.promises import class_of, decides, own_tolerances, promised, shape_tolerance
-from kpipe.judging.scene import Bench, Scene
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,8 @@ def judge_target(scene: Scene, target: TargetEvidence, known: list[Finding]) -> 
     name = f"run.{target.plan.name}"
     stage = scene.stages.get(name)
     if stage is not None:
-        bench.findings += stage_findings(stage, target=target.plan.name, required=target.plan.required)
+        held = target.plan.memory_mib
+        bench.findings += stage_findings(stage, target=target.plan.name, required=target.plan.required, memory_mib=held)
     answers = open_answers(stage, scene.run / scene.evidence.folders.get(name, f"stages/{name}"), scene.decided)
     _ops(bench, answers)
     cells = _cells(bench, answers)
@@ -229,19 +226,8 @@ def _tensors_here(bench: Bench, answers: Answers) -> None:
 
 def _row(bench: Bench, cells: Cells, answers: Answers | None, stage: StageEvidence | None) -> Judged:
     plan, result = bench.plan, answers.result if answers else None
-    timing = decode(TimingResult, stage.timing.data) if stage and stage.timing and stage.timing.data else None
     bench.findings += timing_findings(stage, target=plan.name, required=plan.required)
-    if timing is not None and answers is not None and bench.scene.reference is not None:
-        _timed_outputs(bench, timing, answers)
-    load = _load(bench, result, stage)
-    model_only, end_to_end = (summarise(timing.model_only), summarise(timing.end_to_end)) if timing else (None, None)
-    peak = max((r.peak_rss_bytes for r in (stage.result, stage.timing) if r is not None), default=None) if stage else None
-    size = bench.target.artifact.size if bench.target.artifact else None
-    if RUNTIMES[plan.runtime].artifact == "keras" and not plan.quantize:
-        size = bench.scene.evidence.candidate_size
-    whole = None if result is None or result.load.lean else peak
-    limits = check_limits(bench.table.limits, load=load, model_only=model_only, end_to_end=end_to_end, peak_bytes=whole, size_bytes=size)
-    _limit_findings(bench, limits)
+    measured = judge_times(bench, answers, stage)
     counts = cells.counts()
     status = _status(bench.findings, counts)
     record = TargetRecord(
@@ -265,11 +251,8 @@ def _row(bench: Bench, cells: Cells, answers: Answers | None, stage: StageEviden
         drift=tuple(cells.drift),
         flips=len({f.input for f in cells.flips if not f.tie}),
         ties=len({f.input for f in cells.flips if f.tie}),
-        load=load,
-        latency=model_only,
-        end_to_end=end_to_end,
-        peak_rss_bytes=peak,
-        limits=limits,
+        confined=confined(plan),
+        **measured,
         knobs=judge_knobs(bench.scene, plan, bench.question) if bench.question is not None else (),
         preprocessing=input_code(bench.scene.evidence, plan),
         shapes=bench.shapes,
@@ -278,63 +261,6 @@ def _row(bench: Bench, cells: Cells, answers: Answers | None, stage: StageEviden
         binding=bench.proof,
     )
     return Judged(record, tuple(bench.findings), tuple(cells.flips), answers, cells.per_input)
-
-
-def _timed_outputs(bench: Bench, timing: TimingResult, answers: Answers) -> None:
-    """A runtime that is fast because it is wrong fails."""
-    reference = bench.scene.reference
-    assert reference is not None
-    own, coarser = own_tolerances(bench, class_of(bench, answers), reference)
-    allowed = relative_allowance(own, reference.floors, coarser=coarser)
-    for kind, latency in (("model only", timing.model_only), ("end to end", timing.end_to_end)):
-        if latency is None:
-            continue
-        if latency.compared != len(latency.seconds):
-            bench.add(
-                "KP412",
-                f"Of {len(latency.seconds)} timed calls ({kind}) only {latency.compared} outputs were compared; the times are void.",
-                place=kind,
-            )
-        if latency.decision_changes:
-            bench.add("KP412", f"{latency.decision_changes} timed calls ({kind}) decided otherwise than the same input before.", place=kind)
-        if not latency.worst_relative <= allowed:
-            bench.add(
-                "KP412",
-                f"A timed call ({kind}) differs from the same input's earlier answer by {latency.worst_difference:.3g} ({latency.worst_relative:.3g} of its scale).",
-                place=kind,
-                difference=latency.worst_difference,
-            )
-
-
-def _load(bench: Bench, result: RunResult | None, stage: StageEvidence | None) -> LoadRecord | None:
-    """The quiet load where one was measured, else the one of the agreement run, marked shared if it was."""
-    quiet = bench.scene.stages.get(f"load.{bench.plan.name}")
-    if quiet is not None and quiet.result is not None and quiet.result.data:
-        load = decode(RunResult, quiet.result.data).load
-        return LoadRecord(load.import_s, load.load_s, load.first_s, shared=quiet.shared, lean=load.lean)
-    if result is None or stage is None:
-        return None
-    load = result.load
-    return LoadRecord(load.import_s, load.load_s, load.first_s, shared=True, lean=load.lean)
-
-
-def _limit_findings(bench: Bench, limits: tuple[LimitCheck, ...]) -> None:
-    codes = {"load_s": "KP501", "peak_mib": "KP503", "size_mib": "KP504"}
-    for check in limits:
-        if check.value is None:
-            bench.add(
-                "KP505",
-                f"Limit {check.name} = {check.limit:g} {check.unit} could not be checked: it was not measured, or too few calls support it.",
-                place=check.name,
-            )
-        elif not check.ok:
-            bench.add(
-                codes.get(check.name, "KP502"),
-                f"{check.name} is {check.value:.4g} {check.unit}; the contract allows {check.limit:g}.",
-                place=check.name,
-                value=check.value,
-                limit=check.limit,
-            )
 
 
 def _status(findings: list[Finding], cells: CellCounts) -> CellStatus:
@@ -348,8 +274,6 @@ def _status(findings: list[Finding], cells: CellCounts) -> CellStatus:
 
 def _as_required(findings: list[Finding]) -> list[Finding]:
     """The same findings as if the target counted: a target's own status doesn't depend on whether it is required."""
-    from dataclasses import replace
-
     return [replace(f, required=True) for f in findings]
 
 

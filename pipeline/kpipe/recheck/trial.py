@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kpipe.contract import LimitsTable, LoadedContract
+from kpipe.contract import LimitsTable, LoadedContract, TargetTable
 from kpipe.evidence import Ending, Evidence, StageEvidence
 from kpipe.judging.decided import DECIDE_STAGE
 from kpipe.judging.judge import judge
@@ -18,6 +18,7 @@ from kpipe.record import RunRecord
 from kpipe.running import system
 from kpipe.running.deciding import decide_job
 from kpipe.running.launch import Launcher, make_home, wants_shapes, wants_timing
+from kpipe.running.quiet import load_of, quiet_loads
 from kpipe.running.workshop import Workshop
 from kpipe.signoff.bundle import Bundle
 from kpipe.signoff.contents import REFERENCE
@@ -162,6 +163,9 @@ async def _run(
     if evidence.ending is Ending.OK and wants_shapes(order):
         shop.stages[stage] = await shop.shape(process)
     await process.end()
+    limit = trial.bundle.contract.contract.targets.get(target.name, TargetTable()).limits.absolute.get("load_s")
+    if timed and limit is not None and (first := load_of(evidence)) is not None:
+        await quiet_loads(shop, plan, job, limit, thorough=False, first=first)
 
 
 async def _decide(trial: Trial, shop: Workshop, evidence: Evidence) -> None:

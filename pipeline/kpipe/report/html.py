@@ -97,6 +97,7 @@ def _environment() -> Environment:
         secs=text.seconds,
         bytes=text.size,
         share=text.share,
+        portion=text.portion,
         score=text.score,
         brief=text.shorten,
         count=text.count,

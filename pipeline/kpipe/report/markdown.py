@@ -95,7 +95,8 @@ def _table(record: RunRecord) -> str:
     head = (
         "| target | status | worst drift | of the tolerance | flips | load | p50 | p90 | size | reason |\n|:--|:--|--:|--:|--:|--:|--:|--:|--:|:--|"
     )
-    return "\n".join([head, *(_row(row) for row in rows)])
+    legend = ["", escape(summary.DISTURBED_LEGEND)] if summary.disturbed(record) else []
+    return "\n".join([head, *(_row(row) for row in rows), *legend])
 
 
 def _savings(record: RunRecord) -> str:
@@ -111,7 +112,7 @@ def _row(row: summary.TargetRow) -> str:
     name = code(row.name, 60) + ("" if row.required else " (not required)")
     flips = row.flips + (f" (and {text.count(row.ties, 'tie')})" if row.ties else "")
     mark = "\u26a0 **waived**" if row.word == "WAIVED" else _MARKS[row.status]
-    values = (name, mark, row.drift, escape(row.used), flips, row.load, row.p50, row.p90, row.size, escape(row.reason, 200))
+    values = (name, mark, row.drift, escape(row.used), flips, escape(row.load), escape(row.p50), escape(row.p90), row.size, escape(row.reason, 200))
     return "| " + " | ".join(values) + " |"
 
 

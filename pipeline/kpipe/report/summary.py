@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kpipe.codes import UNCHECKED_CODES
 from kpipe.findings import Finding, Severity
-from kpipe.record import CellStatus, DecisionRecord, Drift, LatencyRecord, RunRecord, TargetRecord, Verdict, WaiverState
+from kpipe.record import CellStatus, DecisionRecord, Drift, LatencyRecord, LoadRecord, MachineRecord, RunRecord, TargetRecord, Verdict, WaiverState
 from kpipe.report import text
 
 if TYPE_CHECKING:
@@ -59,6 +59,29 @@ def percentile(latency: LatencyRecord | None, p: float) -> float | None:
     return next((q.seconds for q in latency.percentiles if q.p == p), None) if latency else None
 
 
+DISTURBED = "~"
+"""Beside a time that was taken while others took the machine."""
+
+DISTURBED_LEGEND = "~ measured while others took the machine: longer than on a quiet one"
+
+
+def marked(told: str, machine: MachineRecord | None) -> str:
+    """A time as a table shows it, with its mark."""
+    return f"{DISTURBED}{told}" if machine is not None and machine.disturbed and told != text.ABSENT else told
+
+
+def load_total(load: LoadRecord | None) -> float | None:
+    """Seconds of import, load and first inference: the median of all loads, where there were several."""
+    if load is None:
+        return None
+    return load.total_s if load.total_s is not None else load.import_s + load.load_s + load.first_s
+
+
+def disturbed(record: RunRecord) -> bool:
+    """Whether any time in the record carries the mark."""
+    return any(DISTURBED in (row.load[:1], row.p50[:1], row.p90[:1]) for row in rows(record))
+
+
 def target_row(target: TargetRecord, *, decided: bool = True) -> TargetRow:
     """Turn one target into its row.
 
@@ -80,9 +103,9 @@ def target_row(target: TargetRecord, *, decided: bool = True) -> TargetRow:
         used=(text.share(worst.smallest_factor) if worst.tolerance.numeric else "not judged") if worst else text.ABSENT,
         flips=str(target.flips) if compared else text.ABSENT,
         ties=target.ties,
-        load=text.seconds(target.load.import_s + target.load.load_s + target.load.first_s if target.load else None),
-        p50=text.seconds(percentile(target.latency, 50)),
-        p90=text.seconds(percentile(target.latency, 90)),
+        load=marked(text.seconds(load_total(target.load)), target.load.machine if target.load else None),
+        p50=marked(text.seconds(percentile(target.latency, 50)), target.latency.machine if target.latency else None),
+        p90=marked(text.seconds(percentile(target.latency, 90)), target.latency.machine if target.latency else None),
         size=text.size(target.artifact.size if target.artifact else None),
         reason=_reason(target) or ("no cell was checked" if status is CellStatus.UNCHECKED else ""),
         cells=f"{cells.passed:,} pass, {cells.failed:,} fail, {cells.unchecked:,} unchecked",

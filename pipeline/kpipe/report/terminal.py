@@ -125,6 +125,8 @@ def _print_targets(console: Console, record: RunRecord) -> None:
             _print(console, "; ".join(remarks), indent=2, style="" if row.status is not CellStatus.PASS else "dim")
     if not rows:
         _print(console, "no target was run", style=_STATUS_STYLE[CellStatus.UNCHECKED])
+    if summary.disturbed(record):
+        _print(console, summary.DISTURBED_LEGEND, style="dim")
     console.print()
 
 

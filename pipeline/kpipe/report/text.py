@@ -94,6 +94,11 @@ def size(value: float | None) -> str:
     return f"{value:.0f} B"
 
 
+def portion(value: float) -> str:
+    """A part of a whole: ``12.5 %``."""
+    return f"{value * 100:.3g} %" if math.isfinite(value) else number(value)
+
+
 def share(factor: float) -> str:
     """How much of the tolerance a difference used up: ``3.1 %``, ``4.2 x``."""
     if not math.isfinite(factor):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kpipe.contract import Contract
 from kpipe.golden import GoldenSet
 from kpipe.opsets import named_profile
-from kpipe.percentiles import calls_needed
+from kpipe.percentiles import calls_needed, percentile_limits
 from kpipe.profiles import DEFAULT, Profile
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.decisions import runs_code
@@ -100,7 +100,16 @@ def timing_plan(contract: Contract, limits: LimitsTable, *, raw: bool) -> Timing
     """How many calls to time: what the contract says, and at least what its percentile limits need."""
     model, whole = calls_needed(limits)
     table = contract.timing
-    return TimingPlan(calls=max(table.calls, model), end_to_end_calls=max(table.end_to_end_calls, whole) if raw else 0, max_seconds=table.max_seconds)
+    return TimingPlan(
+        calls=max(table.calls, model),
+        end_to_end_calls=max(table.end_to_end_calls, whole) if raw else 0,
+        max_seconds=table.max_seconds,
+        limits_s=percentile_limits(limits, ""),
+        end_to_end_limits_s=percentile_limits(limits, "end_to_end_"),
+        server_rate=table.server_rate or 0.0,
+        server_seconds=table.server_seconds,
+        offline=table.offline_batches,
+    )
 
 
 TRUTH_RUNTIME = "tensorflow"
@@ -198,6 +207,8 @@ def run_job(
         chosen=dict(plan.chosen),
         probe_default=bool(plan.chosen),
         threads=plan.threads,
+        affinity=plan.affinity,
+        memory_mib=plan.memory_mib,
         items=golden_items(common.golden) if raw else (),
         inputs=inputs if raw else (),
         decisions=tuple(spec for spec in common.decisions if not runs_code(spec.rule)),

@@ -30,6 +30,7 @@ from kpipe.running.deciding import decide_job
 from kpipe.running.launch import Launcher, Order, WorkerProcess, make_home, wants_timing, worker_settings
 from kpipe.running.own_inputs import fingerprint, prepare_own
 from kpipe.running.plan import input_specs, plan_reference, plan_targets
+from kpipe.running.quiet import quiet_loads
 from kpipe.running.request import Resolved, calibration_record
 from kpipe.running.reuse import Shelf
 from kpipe.running.workshop import Workshop
@@ -271,7 +272,7 @@ class Validation:
             ready = own
         tensors = self.shop.launcher.folder / folder / "tensors"
         job = jobs.run_job(common, plan, self._limits(plan), ready, str(tensors), artifact, signature, shared)
-        cold = self._limits(plan).peak_mib is not None or plan.python != self.reference.python
+        cold = self._limits(plan).peak_mib is not None or plan.python != self.reference.python or bool(plan.affinity or plan.memory_mib)
         job = replace(job, lean_import=not cold)
         order = self.shop.order(f"run.{plan.name}", f"run_{plan.runtime}", job, plan=plan, own_process=cold)
         async with self.shop.turn(order):
@@ -303,8 +304,8 @@ class Validation:
         """The timed phases: one process at a time, nothing else running."""
         for plan in self.plans:
             if plan.quiet_load and plan.name in self.jobs_of:
-                job = replace(self.jobs_of[plan.name], load_only=True, lean_import=False)
-                await self.shop.once(self.shop.order(f"load.{plan.name}", f"run_{plan.runtime}", job, plan=plan, own_process=True))
+                limit = self._limits(plan).absolute.get("load_s")
+                await quiet_loads(self.shop, plan, self.jobs_of[plan.name], limit, thorough=self.resolved.profile is SIGNOFF)
             if process := self.parked.get(plan.name):
                 process.order = replace(process.order, time_limit_s=self.shop.left())
                 self.shop.stages[f"run.{plan.name}"] = await process.measure()
@@ -401,7 +402,10 @@ async def collect(resolved: Resolved, folder: RunFolder, on_event: Callable[[str
         resolved=resolved,
         shop=shop,
         artifacts=artifacts,
-        plans=plan_targets(resolved.loaded, here, others, request.targets, resolved.input_files),
+        plans=tuple(
+            replace(plan, quiet_load=plan.quiet_load or resolved.profile is SIGNOFF)
+            for plan in plan_targets(resolved.loaded, here, others, request.targets, resolved.input_files)
+        ),
         reference=plan_reference(contract, here, input_specs(contract.inputs, resolved.loaded, resolved.input_files)),
         golden=resolved.golden,
         refusals=list(resolved.refusals),

@@ -135,8 +135,10 @@ def _plan(
         python=interpreter.path,
         provided=str(loaded.resolve(table.artifact)) if table.artifact else "",
         inputs=input_specs(own, loaded, digests),
-        quiet_load=table.limits.load_s is not None,
+        quiet_load="load_s" in table.limits.absolute,
         quantize=table.quantize or "",
+        affinity=table.affinity,
+        memory_mib=table.memory_mib or 0,
         absent=_absent(name, row, table, interpreter, only),
     )
 

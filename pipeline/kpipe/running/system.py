@@ -109,7 +109,52 @@ def environment() -> Environment:
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         versions=_installed((*OWN, *catalog_distributions())),
         load_average=os.getloadavg()[0],
+        governor=_first_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        processor_limit=processor_limit(),
+        memory_limit=memory_limit(),
     )
+
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def _first_text(*paths: str | Path) -> str:
+    """What the first of these files that can be read holds; empty for none."""
+    for path in paths:
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError):
+            continue
+    return ""
+
+
+def _own_cgroup(controller: str) -> str:
+    """The path of this process's control group, version 1's for a controller, version 2's for an empty name."""
+    for line in _first_text("/proc/self/cgroup").splitlines():
+        number, names, path = line.split(":", 2)
+        if (number == "0" and not controller) or (controller and controller in names.split(",")):
+            return path.lstrip("/")
+    return ""
+
+
+def processor_limit(root: Path = CGROUPS) -> float | None:
+    """Processors' worth of time that the control group allows (its own or the container's root); None for no limit."""
+    own = _own_cgroup("")
+    quota, _, period = _first_text(root / own / "cpu.max", root / "cpu.max").partition(" ")
+    if not quota:
+        folder = root / "cpu"
+        group = _own_cgroup("cpu")
+        quota, period = (_first_text(folder / group / name, folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else None
+
+
+def memory_limit(root: Path = CGROUPS) -> int | None:
+    """Bytes that the control group allows; None for no limit, or one beyond the machine's memory."""
+    own, old = _own_cgroup(""), _own_cgroup("memory")
+    memory = root / "memory"
+    text = _first_text(root / own / "memory.max", root / "memory.max", memory / old / "memory.limit_in_bytes", memory / "memory.limit_in_bytes")
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(text) if text.isdecimal() and int(text) < whole else None
 
 
 def cache_folder(wanted: str | None, fallback: Path) -> Path:

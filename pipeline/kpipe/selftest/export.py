@@ -46,7 +46,7 @@ FAULTS = (
     _made("sigmoid for softmax", edit("sigmoid_for_softmax"), "tokens", runtime="onnxruntime"),
     _made("logits for probabilities", edit("logits"), "swatch"),
     _made("outputs exchanged", edit("swap_outputs"), "pair", edges=SHAPES),
-    _made("inputs exchanged", edit("swap_inputs"), "pair", runtime="onnxruntime"),
+    _made("inputs exchanged", edit("swap_inputs"), "pair", runtime="onnxruntime", edges=SHAPES),
     _made("width for height", edit("width_for_height"), "swatch"),
     _made("channels first read as last", edit("channels_first"), "swatch"),
     _made("upside down", edit("flip", axis=1), "swatch", runtime="onnxruntime"),

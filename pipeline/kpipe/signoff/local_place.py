@@ -71,11 +71,14 @@ class LocalPlace:
         finally:
             scratch.unlink(missing_ok=True)
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> contextlib.AbstractContextManager[None]:
         """By ``flock``: it ends with the process that holds it."""
+        return self._locked(".lock")
+
+    @contextlib.contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
         self.root.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(self.root / name, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             end = time.monotonic() + LOCK_PATIENCE_S
             while True:
@@ -97,11 +100,12 @@ class LocalPlace:
         """Beside the bundles, so that taking it in is a rename; what a killed kpipe left there is swept out."""
         home = self.root / BUNDLES
         home.mkdir(parents=True, exist_ok=True)
-        _sweep(home)
-        folder = Path(tempfile.mkdtemp(prefix=INCOMING, dir=home))
-        handle = os.open(folder, os.O_RDONLY)
-        try:
+        with self._locked(".lock-incoming"):  # another one's sweep would take a folder that nobody holds yet
+            _sweep(home)
+            folder = Path(tempfile.mkdtemp(prefix=INCOMING, dir=home))
+            handle = os.open(folder, os.O_RDONLY)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
             yield folder
         finally:
             os.close(handle)

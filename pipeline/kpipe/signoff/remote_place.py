@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ from kpipe.signoff.manifest import BUNDLES, MANIFEST, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+TRIALS = "trials"
+"""Folder of files that were created to see whether the service does it exclusively, and deleted."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +50,33 @@ class RemotePlace:
         return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
 
     def create(self, path: str, data: bytes) -> None:
-        """By the service's own exclusive creation."""
+        """By the service's own exclusive creation, which is tried out first: some take the word for it and overwrite."""
+        self._try_out()
+        self._make(path, data)
+
+    def _make(self, path: str, data: bytes) -> None:
         self.system.makedirs(f"{self.root}/{path}".rpartition("/")[0], exist_ok=True)
         try:
             self.system.pipe_file(f"{self.root}/{path}", data, mode="create")
         except (NotImplementedError, TypeError, ValueError) as error:
-            raise StoreError(
-                f"store {self.url}: fsspec can't create a file there only if there is none ({error}), so two approvals could overwrite one another. Use a folder or another service."
-            ) from error
+            raise self._unfit(str(error)) from error
+
+    def _try_out(self) -> None:
+        """Create the same file twice: the second time has to be refused."""
+        trial = f"{TRIALS}/{uuid.uuid4().hex}"
+        self._make(trial, b"1")
+        try:
+            self._make(trial, b"2")
+        except FileExistsError:
+            return
+        finally:
+            self.system.rm(f"{self.root}/{trial}")
+        raise self._unfit("it overwrites the file")
+
+    def _unfit(self, why: str) -> StoreError:
+        return StoreError(
+            f"store {self.url}: fsspec can't create a file there only if there is none ({why}), so two approvals could overwrite one another. Use a folder or another service."
+        )
 
     def replace(self, path: str, data: bytes) -> None:
         """By writing it whole."""

@@ -29,7 +29,7 @@ from kpipe_stages.protocol.inputs import (
 from kpipe_stages.protocol.inspecting import ArchiveLimits, InspectJob, InspectResult, LayerRow
 from kpipe_stages.protocol.messages import PROTOCOL, Failure, Identity, Job, Observation, Result, Signature, StageError, Status, TensorSpec, Trust
 from kpipe_stages.protocol.running import AxisSize, BatchPadding, ProbeResult, RunJob, RunResult, ShapeCase, ShapeOutcome, ShapesResult
-from kpipe_stages.protocol.timing import Latency, LoadTimes, TimingPlan, TimingResult
+from kpipe_stages.protocol.timing import BatchTimes, Freshness, Latency, LoadTimes, Served, TimingPlan, TimingResult, Window
 from kpipe_stages.protocol.training import Cadence, CheckpointCost, Epoch, Preserved, Resumption, TrainJob, TrainResult
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "ArtifactResult",
     "AxisSize",
     "BatchPadding",
+    "BatchTimes",
     "Binding",
     "Cadence",
     "CheckpointCost",
@@ -54,6 +55,7 @@ __all__ = [
     "Fingerprint",
     "FingerprintJob",
     "FingerprintResult",
+    "Freshness",
     "GoldenItem",
     "Identity",
     "InputSpec",
@@ -76,6 +78,7 @@ __all__ = [
     "RunJob",
     "RunResult",
     "SavedAnswers",
+    "Served",
     "ShapeCase",
     "ShapeOutcome",
     "ShapesResult",
@@ -88,4 +91,5 @@ __all__ = [
     "TrainJob",
     "TrainResult",
     "Trust",
+    "Window",
 ]

@@ -80,13 +80,19 @@ class RunJob:
     """Sizes of batches in which every input is also run at other positions, and beside others (`kpipe_stages.arrangement`); empty for none."""
     threads: int = 0
     """0: as many as the machine has."""
+    affinity: tuple[int, ...] = ()
+    """Processors that the target may use, by their numbers; empty for all that this process has."""
+    memory_mib: int = 0
+    """Private memory that the process may ask the system for; 0 for as much as there is."""
     items: tuple[GoldenItem, ...] = ()
     """Raw files for the end-to-end calls; empty where there are none."""
     inputs: tuple[InputSpec, ...] = ()
     decisions: tuple[DecisionSpec, ...] = ()
     timing: TimingPlan = field(default_factory=TimingPlan)
     load_only: bool = False
-    """Import, load, first inference, and nothing else (a quiet cold load)."""
+    """Import, load, first inferences, and nothing else (a quiet cold load)."""
+    drop_pages: bool = False
+    """Drop the artifact's pages from the system's file cache before it is loaded."""
     lean_import: bool = True
     """Import Keras without the libraries that it only takes along (`kpipe_stages.lean`); False where a limit is held against the load or the
     memory, and where the interpreter is the target's own: there all that is installed counts."""

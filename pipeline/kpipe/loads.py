@@ -1,0 +1,130 @@
+"""Cold loads in fresh processes: how many, and what they say of a limit.
+
+Pure; shared by the run, which loads on until it is decided, and by the judge.
+
+The loads of one target are few and dear. Between the fastest and the slowest of n lies the median of all loads with a confidence of
+1 - 2^(1 - n): 75 % for 3, 99.2 % for 8, whatever their distribution; from 8 on the interval is the one of 99 %.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kpipe_stages.deciding_limits import SLOWER
+from kpipe_stages.disturbance import is_disturbed
+from kpipe_stages.intervals import ERROR, Held, ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kpipe_stages.protocol import LoadTimes
+
+LEAST = 3
+CHEAP_LEAST = 8
+CHEAP_S = 1.0
+"""Loads that take less are repeated at least `CHEAP_LEAST` times."""
+MOST = 20
+SPREAD = 0.1
+"""The spread is known once the interval is no wider than this share of the median."""
+CLEARLY = 0.5
+"""One load that takes no more than this share of its limit settles it, where no sign-off is asked."""
+
+
+@dataclass(frozen=True)
+class Loads:
+    """What repeated loads say, seconds."""
+
+    median: float
+    low: float | None
+    """None: one load alone."""
+    high: float | None
+    confidence: float
+    """That the median of all loads lies between ``low`` and ``high``."""
+
+
+def total(load: LoadTimes) -> float:
+    """Import, load or compile, and first inference together."""
+    return load.import_s + load.load_s + load.first_s
+
+
+def sum_up(totals: Sequence[float]) -> Loads:
+    """The median (the lower one of two) and its interval.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if not totals:
+        raise ValueError("no loads")
+    ordered = sorted(totals)
+    count = len(ordered)
+    median = ordered[(count - 1) // 2]
+    if count == 1:
+        return Loads(median, None, None, 0.0)
+    low, high = ranks(count, 50.0, ERROR)
+    if low is None or high is None:
+        return Loads(median, ordered[0], ordered[-1], 1 - 2.0 ** (1 - count))
+    return Loads(median, ordered[low - 1], ordered[high - 1], 1 - ERROR)
+
+
+def decide(loads: Sequence[LoadTimes], limit: float) -> Held:
+    """Hold a limit against loads.
+
+    Met: all of the interval is within it, or a single load clearly is. Missed: at least `LEAST` loads, all of the interval beyond it, and what else
+    happened on the machine isn't the reason: the undisturbed ones alone say so, or waiting for a processor and `SLOWER` times slower work
+    don't explain it.
+    """
+    totals = [total(load) for load in loads]
+    if not totals:
+        return Held.OPEN
+    found = sum_up(totals)
+    if found.high is None or found.low is None:
+        return Held.MET if totals[0] <= CLEARLY * limit else Held.OPEN
+    if found.high <= limit:
+        return Held.MET
+    if len(totals) < LEAST or not found.low > limit:
+        return Held.OPEN
+    if not any(disturbed(load) for load in loads) or _missed_quietly(loads, limit) or all(_unexplained(load, limit) for load in loads):
+        return Held.MISSED
+    return Held.OPEN
+
+
+def disturbed(load: LoadTimes) -> bool:
+    """Whether others took the machine during a load, as far as the system says."""
+    return load.window is not None and bool(is_disturbed((load.window,)))
+
+
+def _missed_quietly(loads: Sequence[LoadTimes], limit: float) -> bool:
+    quiet = [total(load) for load in loads if not disturbed(load)]
+    return len(quiet) >= LEAST and min(quiet) > limit
+
+
+def _unexplained(load: LoadTimes, limit: float) -> bool:
+    waited = load.window.waited_s or 0.0 if load.window is not None else 0.0
+    return total(load) - waited > SLOWER * limit
+
+
+def enough(loads: Sequence[LoadTimes], limit: float | None, *, spent_s: float, budget_s: float, thorough: bool) -> bool:
+    """Whether to stop loading: the stopping rule.
+
+    Not before the limit is decided; where ``thorough``, not before `LEAST` loads (`CHEAP_LEAST` of cheap ones) and a known spread. Never more than
+    `MOST`, and none that the budget has no room for.
+
+    Args:
+        loads: so far, at least one.
+        limit: seconds; None where the contract has none.
+        spent_s: seconds that these loads took, with starting their processes.
+        budget_s: seconds that all may take.
+        thorough: as the sign-off profile asks.
+    """
+    count = len(loads)
+    if count >= MOST or spent_s * (count + 1) / count > budget_s:
+        return True
+    if limit is not None and decide(loads, limit) is Held.OPEN:
+        return False
+    if not thorough:
+        return True
+    found = sum_up([total(load) for load in loads])
+    least = CHEAP_LEAST if found.median < CHEAP_S else LEAST
+    known = found.low is not None and found.high is not None and found.high - found.low <= SPREAD * found.median
+    return count >= least and known

@@ -1,0 +1,147 @@
+"""What else happened on the machine while calls were timed: read from the system between stretches of calls, outside the clock.
+
+On Linux; elsewhere unknown, which is said and never taken for quiet.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kpipe_stages.protocol import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WINDOW_S = 0.1
+"""Shorter stretches go together: the system counts processor time in ticks of 10 ms."""
+WAITED = 0.05
+STOLEN = 0.02
+OTHERS = 0.2
+
+
+def is_disturbed(windows: Sequence[Window]) -> bool | None:
+    """Whether others took enough of the machine to slow the calls of these stretches; None where the system says nothing at all.
+
+    Threads waited for a processor for more than `WAITED` of the time, the hypervisor took more than `STOLEN` of it, or others used more than
+    `OTHERS` of the processors that the process may use (sharing caches and memory slows without any waiting).
+    """
+    seconds = sum(window.seconds for window in windows)
+    if not seconds or all(window.waited_s is None and window.others is None and window.stolen is None for window in windows):
+        return None
+    waited = sum(window.waited_s or 0.0 for window in windows) / seconds
+    stolen, others = (share(windows, name) for name in ("stolen", "others"))
+    return waited > WAITED or (stolen or 0.0) > STOLEN or (others or 0.0) > OTHERS
+
+
+def share(windows: Sequence[Window], name: str) -> float | None:
+    """The mean of ``others`` or ``stolen`` over the stretches that have it, weighted by their seconds; None where none has."""
+    known = [(getattr(window, name), window.seconds) for window in windows if getattr(window, name) is not None]
+    total = sum(seconds for _, seconds in known)
+    return sum(value * seconds for value, seconds in known) / total if total else None
+
+
+class Watch:
+    """Cuts the time since it was made into stretches."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._windows: list[Window] = []
+        self._last = _Now()
+
+    def add(self, calls: int) -> None:
+        """So many calls were made; a stretch that is long enough ends here."""
+        self._calls += calls
+        if time.perf_counter() - self._last.at >= WINDOW_S:
+            self._cut()
+
+    def finish(self) -> tuple[Window, ...]:
+        """The stretches; the last one may be a short one."""
+        if self._calls:
+            self._cut()
+        return tuple(self._windows)
+
+    def at_once(self, calls: int) -> Window:
+        """All since it was made, or since the last stretch ended, as one."""
+        return _Now().since(self._last, calls)
+
+    def _cut(self) -> None:
+        now = _Now()
+        self._windows.append(now.since(self._last, self._calls))
+        self._last, self._calls = now, 0
+
+
+class _Now:
+    """The counters at one moment."""
+
+    def __init__(self) -> None:
+        self.at = time.perf_counter()
+        self.waited = _waited_ns()
+        self.busy, self.stolen = _processors()
+        self.processors = len(_usable())
+        self.own, self.switches = _own()
+
+    def since(self, before: _Now, calls: int) -> Window:
+        seconds = self.at - before.at
+        available = seconds * self.processors
+        waited = None if self.waited is None or before.waited is None else max(0, self.waited - before.waited) * 1e-9
+        others = stolen = None
+        if self.busy is not None and before.busy is not None and seconds >= WINDOW_S:
+            others = min(1.0, max(0.0, self.busy - before.busy - (self.own - before.own)) / available)
+            stolen = min(1.0, max(0.0, self.stolen - before.stolen) / available)
+        return Window(calls, seconds, waited, others, stolen, self.switches - before.switches)
+
+
+def _usable() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _waited_ns() -> int | None:
+    """Nanoseconds that the threads of this process spent waiting for a processor; a thread that has ended takes its own along."""
+    total, found = 0, False
+    try:
+        for thread in os.scandir("/proc/self/task"):
+            try:
+                total += int(Path(thread.path, "schedstat").read_text(encoding="ascii").split()[1])
+                found = True
+            except (OSError, IndexError, ValueError):
+                continue  # it ended meanwhile, or the kernel doesn't count
+    except OSError:
+        return None
+    return total if found else None
+
+
+def _processors() -> tuple[float | None, float]:
+    """Seconds that the usable processors were busy, and that were stolen from them, since the machine was started."""
+    try:
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None, 0.0
+    names = {f"cpu{number}" for number in _usable()}
+    busy = stolen = 0
+    for line in lines:
+        name, *counts = line.split()
+        if name in names and len(counts) >= 8:  # noqa: PLR2004 - user nice system idle iowait irq softirq steal
+            user, nice, system, _, _, irq, softirq, steal = map(int, counts[:8])
+            busy += user + nice + system + irq + softirq
+            stolen += steal
+    tick = os.sysconf("SC_CLK_TCK")
+    return busy / tick, stolen / tick
+
+
+def _own() -> tuple[float, int]:
+    """Processor seconds of this process, and how often a thread of it was made to give way."""
+    import resource
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime, usage.ru_nivcsw
+
+
+def resident_bytes() -> int | None:
+    """Resident memory of this process now; None where the system doesn't say."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return None

@@ -1,0 +1,106 @@
+"""Scenarios besides the single stream, off unless the contract asks: a server at a given rate, and batches of growing size.
+
+Server: an open loop. Requests are meant for moments drawn beforehand (Poisson: exponential gaps, seeded), whether or not the one before is done,
+and a request's latency counts from that moment: a stall delays all that queue behind it, as users would see, and hides nothing (no coordinated
+omission). One session answers one request at a time. Offline: batches as large as they come, one after another; their throughput.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+from kpipe_stages.disturbance import Watch
+from kpipe_stages.protocol import BatchTimes, Served
+from kpipe_stages.session import raise_if_out_of_memory, telling_line
+from kpipe_stages.timing import HELD_BYTES, Loop, Model, once
+
+if TYPE_CHECKING:
+    from kpipe_stages.measure import Kept
+    from kpipe_stages.protocol import TimingPlan
+    from kpipe_stages.session import Answer
+    from kpipe_stages.worker import Worker
+
+SPIN_S = 0.001
+"""Before a moment the process doesn't sleep: waking up takes longer than that."""
+LATE = 4.0
+"""Times the planned seconds: a server that is so far behind holds nothing."""
+SWEEP_CALLS = 21
+SWEEP_SHARE = 0.25
+WARM = 3
+
+
+def arrivals(rate: float, seconds: float) -> list[float]:
+    """Moments from 0 to ``seconds`` at which requests are meant to come: the same for the same arguments; at least one."""
+    draw, moments = random.Random(0), list[float]()  # noqa: S311 - reproducible, not secret
+    now = draw.expovariate(rate)
+    while now < seconds or not moments:
+        moments.append(now)
+        now += draw.expovariate(rate)
+    return moments
+
+
+def serve(kept: Kept, worker: Worker, plan: TimingPlan) -> Served:
+    """Answer requests at their moments. To be called with the collector off."""
+    work = Model(kept)
+    loop, watch = Loop(work, kept), Watch()
+    moments = arrivals(plan.server_rate, plan.server_seconds)
+    worker.progress(f"{kept.order.runtime} server", 0, len(moments))
+    latencies: list[float] = []
+    service: list[float] = []
+    held: list[tuple[int, Answer]] = []
+    size = 0
+    begin = time.perf_counter()
+    for number, moment in enumerate(moments):
+        if time.perf_counter() - begin > LATE * plan.server_seconds:
+            break
+        row = loop.row(number)
+        _wait_until(begin + moment)
+        seconds, outputs, _ = once(work, row)
+        latencies.append(time.perf_counter() - begin - moment)
+        service.append(seconds)
+        size += sum(array.nbytes for array in outputs.values())
+        if size < HELD_BYTES:  # comparing takes time: only what memory holds is compared, at the end
+            held.append((row, outputs))
+    watch.add(len(latencies))
+    for row, outputs in held:
+        loop.compare(row, outputs)
+    return Served(plan.server_rate, tuple(latencies), tuple(service), loop.worst_relative, watch.finish())
+
+
+def _wait_until(moment: float) -> None:
+    if (left := moment - time.perf_counter()) > SPIN_S:
+        time.sleep(left - SPIN_S)
+    while time.perf_counter() < moment:
+        pass
+
+
+def sweep(kept: Kept, worker: Worker, plan: TimingPlan) -> tuple[BatchTimes, ...]:
+    """Time batches of each size; a size that the artifact doesn't take, or the runtime refuses, says why."""
+    found = list[BatchTimes]()
+    share = SWEEP_SHARE * plan.max_seconds / len(plan.offline)
+    for size in plan.offline:
+        worker.progress(f"{kept.order.runtime} batches of {size}", len(found), len(plan.offline))
+        found.append(_batches(kept, size, share))
+    return tuple(found)
+
+
+def _batches(kept: Kept, size: int, max_seconds: float) -> BatchTimes:
+    if kept.fixed is not None and size != kept.fixed:
+        return BatchTimes(size, (), f"the artifact takes batches of {kept.fixed} only")
+    feeds = kept.golden.batch(kept.golden.plan(size)[0])
+    deadline, seconds = time.perf_counter() + max_seconds, list[float]()
+    try:
+        for _ in range(WARM):
+            kept.session.infer(feeds)
+        while len(seconds) < SWEEP_CALLS and (not seconds or time.perf_counter() < deadline):
+            start = time.perf_counter_ns()
+            kept.session.infer(feeds)
+            seconds.append((time.perf_counter_ns() - start) * 1e-9)
+    except Exception as error:  # noqa: BLE001 - what the runtime says against this size is its answer
+        raise_if_out_of_memory(error)
+        refused = f"{type(error).__name__}: {telling_line(error)}"
+        kept.open_again()
+        return BatchTimes(size, (), refused)
+    return BatchTimes(size, tuple(seconds))
