@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -25,11 +26,16 @@ _HEADER_BYTES = 128
 def to_storable(array: Any) -> tuple[Array, str]:
     """Return ``array`` in a dtype that ``.npy`` holds without pickling, and the name of its real dtype."""
     array = np.asarray(array)
-    if array.dtype.name == "bfloat16":
-        return array.view(np.uint16), "bfloat16"
     if array.dtype.kind in "OSU":
         return decode_strings(array), "string"
-    return array, array.dtype.name
+    name = _name(array.dtype)
+    return (array.view(np.uint16) if name == "bfloat16" else array), name
+
+
+@functools.cache
+def _name(dtype: np.dtype[Any]) -> str:
+    """NumPy makes the name anew each time, for several microseconds."""
+    return dtype.name
 
 
 def decode_strings(array: Array) -> Array:
@@ -169,7 +175,7 @@ class Rows:
             ValueError: they contradict one another.
         """
         self.dtype = Path(f"{prefix}.dtype").read_text(encoding="utf-8")
-        self._values = _load(f"{prefix}.values.npy", mmap_mode="r")
+        self._values = np.asarray(_load(f"{prefix}.values.npy", mmap_mode="r"))  # still mapped; slices of a plain array are cheaper
         stored = self._values.dtype.name if self._values.dtype.kind != "U" else "string"
         if stored != {"bfloat16": "uint16"}.get(self.dtype, self.dtype):
             raise ValueError(f"{prefix}: the values are {stored}, and {self.dtype} is said")
@@ -192,7 +198,7 @@ class Rows:
         """
         if index in self.absent:
             raise AbsentRowError(f"row {index} is absent: its input did not decode")
-        return tuple(int(n) for n in self._shapes[index])
+        return tuple(self._shapes[index].tolist())
 
     def common_shape(self, start: int, stop: int) -> tuple[int, ...] | None:
         """The shape that all these rows have; None where they differ, or one of them is absent."""
