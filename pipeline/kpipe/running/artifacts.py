@@ -126,12 +126,15 @@ class Artifacts:
     async def _made(self, order: Order, sources: tuple[Artifact, ...] = ()) -> StageEvidence:
         """What a stage makes: an earlier run's, where nothing that it depends on has changed; else made now, and kept for a later run."""
         launcher, shelf = self.shop.launcher, self.shelf
-        key = await asyncio.to_thread(key_or_none, order, sources) if shelf is not None else None
+        if isinstance(order.params, QuantizeJob):  # calibration tensors are hashed, which takes time
+            key = await asyncio.to_thread(key_or_none, order, sources) if shelf is not None else None
+        else:  # at once: most targets wait for the export, so it has to be the first in line for a slot
+            key = key_or_none(order, sources) if shelf is not None else None
         if shelf is None or key is None or (launcher.resume and finished(launcher.folder / order.name, order)):
             return await self.shop.in_turn(order)
         places = Places(self.shop.folder.artifacts, launcher.folder / order.name)
         begin = launcher.now()
-        found = await asyncio.to_thread(shelf.take, key, order, places)
+        found = await asyncio.to_thread(shelf.take, key, order, places) if shelf.holds(key) else None
         if found is not None:
             evidence = StageEvidence(order.name, Ending.OK, "", begin, launcher.now(), found, reused=True)
             self.shop.stages[order.name] = evidence

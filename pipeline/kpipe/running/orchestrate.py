@@ -33,6 +33,7 @@ from kpipe.running.plan import input_specs, plan_reference, plan_targets
 from kpipe.running.quiet import quiet_loads
 from kpipe.running.request import Resolved, calibration_record
 from kpipe.running.reuse import Shelf
+from kpipe.running.reuse_key import prepare as prepare_keys
 from kpipe.running.workshop import Workshop
 from kpipe_stages.catalog import RUNTIMES, VARIANTS
 from kpipe_stages.codec import decode
@@ -94,7 +95,9 @@ class Validation:
         if self.refusals:
             raise Stopped
         self.shop.warm()
+        keys = asyncio.create_task(asyncio.to_thread(prepare_keys))
         inspected, early = await self._look()
+        await keys
         async with asyncio.TaskGroup() as group:
             await self._run(group, inspected, early)
         await self._decide(inspected)

@@ -50,6 +50,10 @@ class Shelf:
     folder: Path
     most_bytes: int = MOST_BYTES
 
+    def holds(self, key: str) -> bool:
+        """Whether there is an entry, sound or not."""
+        return (self.folder / key).is_dir()
+
     def take(self, key: str, order: Order, places: Places) -> Result | None:
         """Bring an entry's artifacts into a run.
 

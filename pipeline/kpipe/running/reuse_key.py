@@ -65,6 +65,12 @@ def key_of(order: Order, sources: tuple[Artifact, ...] = ()) -> str | None:
     )
 
 
+def prepare() -> None:
+    """Find out what all keys of a process share, while there is nothing else to do."""
+    own_source()
+    distributions()
+
+
 def key_or_none(order: Order, sources: tuple[Artifact, ...] = ()) -> str | None:
     """As `key_of`; None too where a file that it depends on can't be read: the stage itself will say so."""
     try:
