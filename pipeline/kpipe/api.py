@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from kpipe.judging.again import adapt
 from kpipe.judging.judge import judge as judge_run
 from kpipe.judging.judge import model_signature
 from kpipe.record import RunRecord, Verdict
+from kpipe.report import import_libraries
 from kpipe.report.deploy import deployments
 from kpipe.report.summary import contradictions
 from kpipe.running import system
@@ -141,7 +143,9 @@ def validate(
         save_evidence(folder, evidence)
         record = judge_run(folder.path, resolved.loaded, evidence, held_to)
         if differing := [target.name for target in record.targets if target.edge and target.edge.name in TUNABLE]:
-            save_evidence(folder, signals.run(turn_knobs(resolved, folder, evidence, differing, on_event or (lambda *_: None))))
+            with ThreadPoolExecutor(1) as beside:  # nothing is timed any more, and this process has nothing to do until the workers end
+                beside.submit(import_libraries)
+                save_evidence(folder, signals.run(turn_knobs(resolved, folder, evidence, differing, on_event or (lambda *_: None))))
             return conclude(folder, resolved.loaded, held_to)
         return _write(folder, held_to_baseline(folder.path, resolved.loaded, evidence, record), held_to)
 
