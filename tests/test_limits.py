@@ -174,6 +174,8 @@ def test_disturbed_is_told_from_unknown() -> None:
     assert is_disturbed((window(1),)) is False
     assert is_disturbed((window(1, others=OTHERS + 0.01),)) is True
     assert is_disturbed((window(1, others=None, waited=0.1),)) is True
+    assert is_disturbed((window(1, others=0.1, waited=0.1),)) is True
+    assert is_disturbed((window(1, others=0.02, waited=0.1),)) is False  # its own threads wait for one another
     assert is_disturbed((window(1, others=None, waited=None, stolen=0.5),)) is True
     assert share((window(1, others=None), window(1, others=0.5)), "others") == 0.5
 

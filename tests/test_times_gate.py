@@ -16,11 +16,13 @@ import pytest
 
 import kpipe
 
-from .sample_gate import MODEL, codes, findings, shipped, states, target
+from .sample_gate import MODEL, codes, findings, shipped, states
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from kpipe.record import TargetRecord
 
 pytestmark = pytest.mark.runtimes
 
@@ -85,6 +87,10 @@ def spoil(runner):
     runner.__call__ = hungry
 """,
 }
+
+
+def target(run: kpipe.Run, name: str) -> TargetRecord:
+    return next(t for t in run.record.targets if t.name == name)
 
 
 def interpreter(folder: Path, fault: str) -> Path:
@@ -225,7 +231,10 @@ def burning() -> Iterator[None]:
 
 
 def test_a_loaded_machine_alone_raises_no_fault(tmp_path: Path) -> None:
-    text = TIMING + "\n[targets.onnxruntime]\nlimits = { p50_ms = 20.0, load_s = 60.0 }\n[targets.openvino_ir]\nlimits = { p50_ms = 20.0 }\n"
+    text = (
+        TIMING
+        + '\n[targets.onnxruntime]\nlimits = { p50_ms = 20.0, load_s = 60.0 }\n[targets.openvino_ir]\nsettings = { INFERENCE_PRECISION_HINT = "f32" }\nlimits = { p50_ms = 20.0 }\n'
+    )
     text = text.replace("affinity = [0]\n", "").replace("server_rate = 50.0\n", "").replace("limits = { p50_ms = 1.0", "limits = { p50_ms = 20.0")
     text = text.replace(", server_p50_ms = 200.0", "").replace("[timing]\n", "[timing]\ncalls = 200\nend_to_end_calls = 24\n")
     with burning():
