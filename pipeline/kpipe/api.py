@@ -14,6 +14,7 @@ from kpipe.axes import placed_axes
 from kpipe.comparing.baseline import held_to_baseline, note_baseline
 from kpipe.comparing.compare import compare as compare_subjects
 from kpipe.comparing.subject import open_first, open_subject
+from kpipe.comparing.timing import timed_against, timed_subject
 from kpipe.contract import LoadedContract, check_names, load_contract, parse_contract
 from kpipe.errors import Exit, KpipeError, RunFolderError
 from kpipe.judging.again import adapt
@@ -135,6 +136,8 @@ def validate(
             if not resume:
                 discard(folder)
             raise
+        if earlier is not None:
+            evidence = timed_against(earlier, resolved.loaded.contract, evidence, folder, on_event or (lambda *_: None), resume=resume)
         save_evidence(folder, evidence)
         record = judge_run(folder.path, resolved.loaded, evidence, held_to)
         if differing := [target.name for target in record.targets if target.edge and target.edge.name in TUNABLE]:
@@ -298,20 +301,24 @@ def compare(
     *,
     contract: str | os.PathLike[str] | None = None,
     first: str | os.PathLike[str] | None = None,
+    time: bool = False,
 ) -> Comparison:
-    """Hold a finished run or a bundle against an earlier one; nothing is run.
+    """Hold a finished run or a bundle against an earlier one. Nothing is run unless times are asked for.
 
     Args:
         before: the earlier model's run or bundle.
         now: the later one's.
         contract: whose ``[compare]`` is the policy; else the later one's own.
         first: the first approved model's run or bundle, for the drift since then; else the one that the log of the baseline's store has.
+        time: time the targets that both have in turns, on this machine, within ``[baseline] max_seconds`` each.
 
     Raises:
         KpipeError: one of them can't be read, or was altered.
     """
     subjects = [open_subject(Path(path)) for path in (before, now)]
     policy = load_contract(Path(contract)).contract if contract is not None else subjects[1].contract
+    if time:
+        subjects[1] = timed_subject(subjects[0], subjects[1], policy)
     ancestor = open_subject(Path(first)) if first is not None else open_first(Path(subjects[0].side.path))
     return compare_subjects(subjects[0], subjects[1], policy.compare, policy.agreement.confidence, ancestor)
 

@@ -210,6 +210,11 @@ class Relative:
 RELATIVE = re.compile(r"(\d+(?:\.\d+)?)x baseline")
 
 
+ONLY_THE_CALL = (
+    "expected a number of milliseconds: only the model's own call is timed in turns with the baseline's, so only its limits can be relative"
+)
+
+
 def _limit(value: object) -> object:
     """A number above 0, or `Relative` made of its text."""
     if isinstance(value, str):
@@ -228,9 +233,7 @@ def _limit(value: object) -> object:
 
 def _absolute(value: object) -> object:
     if isinstance(value, str):
-        raise ValueError(  # noqa: TRY004 - the one that pydantic collects
-            "expected a number of milliseconds: only the model's own call is timed in turns with the baseline's, so only its limits can be relative"
-        )
+        raise ValueError(ONLY_THE_CALL)  # noqa: TRY004 - the one that pydantic collects
     return value
 
 

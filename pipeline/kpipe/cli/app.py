@@ -161,13 +161,14 @@ def compare(
         Path | None,
         typer.Option("--first", help="The first approved model's run or bundle, for the drift since; else the one in the log of BEFORE's store."),
     ] = None,
+    time: Annotated[bool, typer.Option("--time", help="Time the targets that both have in turns, on this machine.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Hold a model against an earlier one, from what two runs or bundles left behind; nothing is run."""
+    """Hold a model against an earlier one, from what two runs or bundles left behind; nothing is run without --time."""
     from kpipe.cli.compare import run_compare
 
-    return run_compare(before, now, contract, first, markdown=markdown, as_json=as_json)
+    return run_compare(before, now, contract, first, time=time, markdown=markdown, as_json=as_json)
 
 
 @app.command()
