@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,20 +63,22 @@ class Watch:
             self._cut()
 
     def finish(self) -> tuple[Window, ...]:
-        """The stretches; the last one may be a short one.
+        """The stretches; the last one may be a short one."""
+        if self._calls:
+            self._windows.append(self.whole(self._calls))
+            self._last, self._calls = _Now(), 0
+        return tuple(self._windows)
+
+    def whole(self, calls: int) -> Window:
+        """All since the last stretch ended, as one.
 
         Where threads waited in it and it is too short to tell for whom, the rest of `WINDOW_S` is waited for: others don't stop just then.
         """
-        if self._calls:
-            so_far = self.at_once(self._calls)
-            if so_far.others is None and (so_far.waited_s or 0.0) > WAITED * so_far.seconds:
-                time.sleep(max(0.0, WINDOW_S - so_far.seconds))
-            self._cut()
-        return tuple(self._windows)
-
-    def at_once(self, calls: int) -> Window:
-        """All since it was made, or since the last stretch ended, as it is now."""
-        return _Now().since(self._last, calls)
+        found = _Now().since(self._last, calls)
+        if found.others is None and (found.waited_s or 0.0) > WAITED * found.seconds and self._last.busy is not None:
+            time.sleep(max(0.0, WINDOW_S - found.seconds))
+            found = replace(found, others=_Now().since(self._last, calls).others)
+        return found
 
     def _cut(self) -> None:
         now = _Now()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from kpipe_stages.answers import difference
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
+from kpipe_stages.cold import confine
 from kpipe_stages.feeds import Golden
 from kpipe_stages.measure import fixed_size
 from kpipe_stages.protocol import RaceJob, RaceResult, RaceRound
@@ -58,6 +59,7 @@ def run(job: Job, worker: Worker) -> RaceResult:
     runtime = order.now.runtime
     engine: Engine = importlib.import_module(f"kpipe_stages.{RUNTIMES[runtime].module}").engine(runtime)
     worker.distributions = list(engine.distributions)
+    confine(replace(order.now, memory_mib=0), worker)  # the memory is one session's, and here are two
     for side in (order.before, order.now):
         check_artifact(side.artifact, side.sha256, side.companions)
     worker.timed("import", lambda: engine.bring(order.now))
