@@ -44,9 +44,9 @@ def judge_times(bench: Bench, answers: Answers | None, stage: StageEvidence | No
     )
     limits = check_limits(bench.table.limits, measured)
     limit_findings(limits, bench.add)
-    raced = race_of(bench, answers, measured.size_bytes, measured.peak_bytes)
     found = {"load": sum_up_loads(loads, variants, shared=shared) or _load_beside(result), **(_times(timing) if timing else {})}
     speed_findings(replace(BLANK, **found), bench.add)
+    raced = race_of(bench, answers, measured.size_bytes, measured.peak_bytes)
     return {**found, "peak_rss_bytes": peak, "limits": (*limits, *raced.limits), "race": raced.record}
 
 
