@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -152,6 +153,17 @@ def test_what_waiting_cannot_explain_is_missed_for_sure() -> None:
     assert decide_calls(sleepy, [window(200, others=0.9, waited=0.1)], 50, 1e-3, 1).held is Held.MISSED
     assert decide_calls(sleepy, [window(200, others=0.9, waited=0.5)], 50, 1e-3, 1).held is Held.OPEN
     assert decide_calls(sleepy, [window(200, others=0.9)], 50, 6e-3 / SLOWER, 1).held is Held.OPEN
+
+
+def test_what_each_calls_own_thread_waited_is_let_off_that_call_alone() -> None:
+    """Calls of 5 ms and some waiting: that the slow ones waited long doesn't make the others fast."""
+    waits = [8e-3 if call % 2 else 0.0 for call in range(200)]
+    sleepy = [5.1e-3 + wait for wait in waits]
+    busy = [replace(window(200, others=0.9, waited=0.9), in_calls_s=sum(waits) + 0.01)]
+    assert decide_calls(sleepy, busy, 50, 1e-3, 1).held is Held.OPEN
+    assert decide_calls(sleepy, busy, 50, 1e-3, 1, waits).held is Held.MISSED
+    short = [0.5e-3 + wait for wait in waits]
+    assert decide_calls(short, busy, 90, 1e-3, 1, waits).held is Held.OPEN
 
 
 @given(st.lists(st.floats(1e-6, 1e-2), min_size=12, max_size=300), st.floats(1e-6, 1e-2), st.floats(0, 1), st.floats(0, 10))

@@ -42,6 +42,10 @@ class Window:
     """Share that the hypervisor took."""
     switches: int
     """Times that a thread was made to give up its processor."""
+    in_calls_s: float | None = None
+    """Of `waited_s`, what fell between the first and the last of each few calls; None where that wasn't looked at."""
+    stolen_s: float = 0.0
+    """Processor time that the hypervisor took, seconds of all processors together."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,9 @@ class Latency:
     """The calls in stretches, in order; their calls sum to the sample's."""
     steps_s: dict[str, float] = field(default_factory=dict)
     """End to end: step to its seconds in all calls together."""
+    waits: tuple[float, ...] = ()
+    """Of each call the seconds that the calling thread was ready to run and had no processor; empty where the system doesn't say, or the plan
+    has no limit."""
     memory: tuple[tuple[int, int], ...] = ()
     """Calls made so far and bytes resident then, between stretches of calls."""
 
