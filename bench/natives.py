@@ -216,7 +216,7 @@ def bare(bench: Bench, job: RunJob, calls: int) -> tuple[float, float]:
     write_json(path, encode(job))
     printed = taken([sys.executable, __file__, "--bare", str(path), "--calls", str(calls)], bench.environment()).printed
     handed, spaced = (float(re.search(rf"^{word} ([\d.e+-]+)$", printed, re.MULTILINE)[1]) for word in ("handed", "spaced"))
-    return handed, spaced
+    return max(0.0, handed), max(0.0, spaced)  # below zero is noise, and explains nothing
 
 
 def in_turns(path: Path, calls: int) -> None:
