@@ -72,7 +72,7 @@ def decide(loads: Sequence[LoadTimes], limit: float) -> Held:
 
     Met: all of the interval is within it, or a single load clearly is. Missed: at least `LEAST` loads, all of the interval beyond it, and what else
     happened on the machine isn't the reason: the undisturbed ones alone say so, or waiting for a processor and `SLOWER` times slower work
-    don't explain it.
+    don't explain more than half of them.
     """
     totals = [total(load) for load in loads]
     if not totals:
@@ -84,9 +84,10 @@ def decide(loads: Sequence[LoadTimes], limit: float) -> Held:
         return Held.MET
     if len(totals) < LEAST or not found.low > limit:
         return Held.OPEN
-    if not any(disturbed(load) for load in loads) or _missed_quietly(loads, limit) or all(_unexplained(load, limit) for load in loads):
+    if not any(disturbed(load) for load in loads) or _missed_quietly(loads, limit):
         return Held.MISSED
-    return Held.OPEN
+    sure = sum(_unexplained(load, limit) for load in loads)
+    return Held.MISSED if sure >= LEAST and 2 * sure > len(loads) else Held.OPEN
 
 
 def disturbed(load: LoadTimes) -> bool:

@@ -43,7 +43,8 @@ class Window:
     switches: int
     """Times that a thread was made to give up its processor."""
     in_calls_s: float | None = None
-    """Of `waited_s`, what fell between the first and the last of each few calls; None where that wasn't looked at."""
+    """What threads waited between the first and the last of each few calls, but for what `Latency.waits` says of the calling one; None where that
+    wasn't looked at."""
     stolen_s: float = 0.0
     """Processor time that the hypervisor took, seconds of all processors together."""
 
@@ -95,7 +96,7 @@ class Latency:
     """Of each call the seconds that the calling thread was ready to run and had no processor; empty where the system doesn't say, or the plan
     has no limit."""
     memory: tuple[tuple[int, int], ...] = ()
-    """Calls made so far and bytes resident then, between stretches of calls."""
+    """Calls made so far and bytes resident then, between stretches of calls since the last look."""
 
 
 @dataclass(frozen=True)
