@@ -253,6 +253,8 @@ def test_loads_on_a_busy_machine_fail_nothing_that_they_may_explain() -> None:
     assert decide([load(1.0, busy)] * 3, 0.1) is Held.MISSED
     stuck = window(1, others=0.9, waited=1.0)
     assert decide([load(1.0, stuck)] * 3, 0.1) is Held.OPEN
+    assert decide([load(1.0, stuck, worked_s=0.4)] * 3, 0.1) is Held.MISSED
+    assert decide([load(1.0, stuck, worked_s=0.2)] * 3, 0.1) is Held.OPEN
     assert decide([load(1.0, stuck)] * 2 + [load(1.0, busy)] * 3, 0.1) is Held.MISSED
     assert decide([load(1.0, stuck)] * 3 + [load(1.0, busy)] * 3, 0.1) is Held.OPEN
 

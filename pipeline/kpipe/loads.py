@@ -101,8 +101,10 @@ def _missed_quietly(loads: Sequence[LoadTimes], limit: float) -> bool:
 
 
 def _unexplained(load: LoadTimes, limit: float) -> bool:
-    waited = load.window.waited_s or 0.0 if load.window is not None else 0.0
-    return total(load) - waited > SLOWER * limit
+    waited = load.waited_s if load.waited_s is not None else load.window.waited_s if load.window is not None else None
+    stolen = load.window.stolen_s if load.window is not None else 0.0
+    least = max(total(load) - (waited or 0.0) - stolen, load.worked_s)  # threads that wait at once delay a load by less than all of their waiting
+    return least > SLOWER * limit
 
 
 def enough(loads: Sequence[LoadTimes], limit: float | None, *, spent_s: float, budget_s: float, thorough: bool) -> bool:

@@ -67,6 +67,10 @@ class LoadTimes:
     """The artifact's pages were dropped from the system's file cache before it was loaded."""
     window: Window | None = None
     """What else happened on the machine from the import to the first inference."""
+    waited_s: float | None = None
+    """How long threads waited for a processor in these three, all together; None where the system doesn't say."""
+    worked_s: float = 0.0
+    """Processor time of the loading thread in these three."""
 
 
 @dataclass(frozen=True)
