@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from kpipe.judging.again import adapt
 from kpipe.judging.judge import judge as judge_run
 from kpipe.judging.judge import model_signature
 from kpipe.record import RunRecord, Verdict
+from kpipe.report import import_libraries
 from kpipe.report.deploy import deployments
 from kpipe.report.summary import contradictions
 from kpipe.running import system
@@ -86,6 +88,7 @@ def validate(
     profile: str | None = None,
     baseline: str | os.PathLike[str] | None = None,
     waivers: str | os.PathLike[str] | None = None,
+    reuse: bool = False,
     on_event: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> Run:
     """May this model ship to these runtimes?
@@ -102,6 +105,7 @@ def validate(
         profile: ``default`` or ``signoff``; else the contract's.
         baseline: a run or a bundle of an earlier model, to hold this one against by the contract's ``[compare]``.
         waivers: findings that somebody answers for; else ``waivers.toml`` beside the contract.
+        reuse: take artifacts that an earlier run made of the same things from kpipe's cache, and keep this run's there, as the command does.
         on_event: called with a stage's name and its event while the run goes on.
 
     Returns:
@@ -121,6 +125,7 @@ def validate(
         resume=resume,
         cache=os.environ.get("KPIPE_CACHE_DIR"),
         profile=profile,
+        reuse=reuse,
     )
     resolved = resolve(request)
     earlier = open_subject(Path(baseline)) if baseline is not None else None
@@ -141,7 +146,9 @@ def validate(
         save_evidence(folder, evidence)
         record = judge_run(folder.path, resolved.loaded, evidence, held_to)
         if differing := [target.name for target in record.targets if target.edge and target.edge.name in TUNABLE]:
-            save_evidence(folder, signals.run(turn_knobs(resolved, folder, evidence, differing, on_event or (lambda *_: None))))
+            with ThreadPoolExecutor(1) as beside:  # nothing is timed any more, and this process has nothing to do until the workers end
+                beside.submit(import_libraries)
+                save_evidence(folder, signals.run(turn_knobs(resolved, folder, evidence, differing, on_event or (lambda *_: None))))
             return conclude(folder, resolved.loaded, held_to)
         return _write(folder, held_to_baseline(folder.path, resolved.loaded, evidence, record), held_to)
 

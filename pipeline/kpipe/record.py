@@ -393,6 +393,8 @@ class ArtifactRecord:
     """``ops`` with version, dtypes and layers; empty in a record of an earlier kpipe."""
     opset: int = 0
     """ONNX only: the opset of ai.onnx that the file declares; 0 elsewhere."""
+    reused: str = ""
+    """The entry of kpipe's cache that the file was taken from, made by an earlier run of the same things; empty where this run made it."""
 
 
 @dataclass(frozen=True)
@@ -679,7 +681,7 @@ class StageRecord:
 
     name: str
     outcome: str
-    """``ok``, ``failed``, ``crashed``, ``timed out``, ``out of memory``, ``not started``, ``reused``."""
+    """``ok``, ``failed``, ``crashed``, ``timed out``, ``out of memory``, ``not started``, ``reused`` (an earlier attempt's or run's answer)."""
     begin_s: float
     end_s: float
     """Since the run began."""

@@ -18,7 +18,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kpipe_stages.answers import difference
+from kpipe_stages.answers import difference, same_bits
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
 from kpipe_stages.cold import confine
@@ -79,7 +79,11 @@ def race(order: RaceJob, engine: Engine, worker: Worker) -> RaceResult:
         )
     most = min(side.most for side in sides)
     for side in sides:
-        side.answer(most)
+        side.take(most)
+    if all(_same_inputs(a, b) for a, b in zip(sides[0].feeds, sides[1].feeds, strict=True)):
+        sides[1].feeds = sides[0].feeds  # the very arrays: where they lie in memory is worth half a per cent of a short call
+    for side in sides:
+        side.answer()
     lots = random.Random(order.seed)  # noqa: S311 - the order of calls, no secret
     claims, rounds, looks, done = claims_of(order), list[RaceRound](), 0, False
     with collector_off():
@@ -107,6 +111,10 @@ def race(order: RaceJob, engine: Engine, worker: Worker) -> RaceResult:
     )
 
 
+def _same_inputs(before: Feeds, now: Feeds) -> bool:
+    return before.keys() == now.keys() and all(same_bits(before[name], now[name]) for name in before)
+
+
 class Side:
     """One of the two: its inputs as its artifact takes them, and what it answers when nothing is timed."""
 
@@ -127,17 +135,20 @@ class Side:
         self.compared = 0
         self.worst = 0.0
 
-    def answer(self, most: int) -> None:
-        """Take so many inputs, evenly spread, and answer each while nothing is timed."""
-        rows = [self._rows[position * len(self._rows) // most] for position in range(most)]
-        self.feeds = [self._golden.batch([row] * self.batch) for row in rows]
-        self._expected = [self._session.infer(feeds) for feeds in self.feeds]
-        self.precision = self._session.describe().precision
-        del self._session
-
     def open(self) -> Session:
         """A session of its own."""
         return self._engine.open(self.own, {**self.own.chosen, **self.own.settings})
+
+    def take(self, most: int) -> None:
+        """So many inputs, evenly spread."""
+        rows = [self._rows[position * len(self._rows) // most] for position in range(most)]
+        self.feeds = [self._golden.batch([row] * self.batch) for row in rows]
+
+    def answer(self) -> None:
+        """Answer each input while nothing is timed."""
+        self._expected = [self._session.infer(feeds) for feeds in self.feeds]
+        self.precision = self._session.describe().precision
+        del self._session
 
     def compare(self, at: int, outputs: Answer) -> None:
         """Hold a timed answer against the first one; a name that is missing is as far off as can be."""

@@ -84,6 +84,9 @@ def validate(  # noqa: PLR0917 - each is an option of the command
         Path | None, typer.Option("--baseline", help="A run or bundle of an earlier model, to hold this one against by the contract's [compare].")
     ] = None,
     waivers: WaiversOption = None,
+    reuse: Annotated[
+        bool, typer.Option("--reuse/--no-reuse", help="Take artifacts that an earlier run exported from the same things from kpipe's cache.")
+    ] = True,
     as_json: Json = False,
 ) -> int:
     """Answer whether the model may ship: inspect, reload, export, run, compare, measure, judge."""
@@ -102,6 +105,7 @@ def validate(  # noqa: PLR0917 - each is an option of the command
         profile=profile,
         baseline=baseline,
         waivers=waivers,
+        reuse=reuse,
     )
     return run_validate(request, as_json=as_json)
 

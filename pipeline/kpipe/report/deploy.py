@@ -61,6 +61,8 @@ def _document(record: RunRecord, targets: list[TargetRecord]) -> str:
             "size": artifact.size,
         }
         facts |= {"repairs": list(artifact.repairs), "fixed_batch": artifact.fixed_batch or "any", "converters": artifact.versions}
+        if artifact.reused:
+            facts["reused"] = artifact.reused
     document["artifact"] = _table(facts)
     document["signature"] = _table(_signature(record, targets[0]))
     variant = VARIANTS.get(artifact.format, {}).get(artifact.variant) if artifact is not None and not artifact.provided else None

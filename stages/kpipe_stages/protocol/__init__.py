@@ -14,6 +14,7 @@ from kpipe_stages.protocol.artifacts import (
     OpenArtifactJob,
     OpUse,
     QuantizeJob,
+    Twin,
 )
 from kpipe_stages.protocol.deciding import DecidedMode, DecideJob, DecideResult, SavedAnswers
 from kpipe_stages.protocol.inputs import (
@@ -95,5 +96,6 @@ __all__ = [
     "TrainJob",
     "TrainResult",
     "Trust",
+    "Twin",
     "Window",
 ]
