@@ -159,8 +159,9 @@ def test_what_each_calls_own_thread_waited_is_let_off_that_call_alone() -> None:
     """Calls of 5 ms and some waiting: that the slow ones waited long doesn't make the others fast."""
     waits = [8e-3 if call % 2 else 0.0 for call in range(200)]
     sleepy = [5.1e-3 + wait for wait in waits]
-    busy = [replace(window(200, others=0.9, waited=0.9), in_calls_s=sum(waits) + 0.01)]
-    assert decide_calls(sleepy, busy, 50, 1e-3, 1).held is Held.OPEN
+    unknown = [window(200, others=0.9, waited=sum(waits) + 0.01)]
+    assert decide_calls(sleepy, unknown, 50, 1e-3, 1).held is Held.OPEN
+    busy = [replace(unknown[0], in_calls_s=0.01)]
     assert decide_calls(sleepy, busy, 50, 1e-3, 1, waits).held is Held.MISSED
     short = [0.5e-3 + wait for wait in waits]
     assert decide_calls(short, busy, 90, 1e-3, 1, waits).held is Held.OPEN
@@ -250,6 +251,12 @@ def test_loads_on_a_busy_machine_fail_nothing_that_they_may_explain() -> None:
     assert decide([load(1.0, busy)] * 3, 0.6) is Held.OPEN
     assert decide([load(1.0, busy), *[load(1.0)] * 3], 0.6) is Held.MISSED
     assert decide([load(1.0, busy)] * 3, 0.1) is Held.MISSED
+    stuck = window(1, others=0.9, waited=1.0)
+    assert decide([load(1.0, stuck)] * 3, 0.1) is Held.OPEN
+    assert decide([load(1.0, stuck, worked_s=0.4)] * 3, 0.1) is Held.MISSED
+    assert decide([load(1.0, stuck, worked_s=0.2)] * 3, 0.1) is Held.OPEN
+    assert decide([load(1.0, stuck)] * 2 + [load(1.0, busy)] * 3, 0.1) is Held.MISSED
+    assert decide([load(1.0, stuck)] * 3 + [load(1.0, busy)] * 3, 0.1) is Held.OPEN
 
 
 def test_the_stopping_rule() -> None:

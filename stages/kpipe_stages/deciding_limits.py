@@ -67,7 +67,7 @@ def _unexplained(calls: Floats, windows: Sequence[Window], waits: Sequence[float
     """Whether neither waiting nor `SLOWER` work can have made enough calls miss the limit."""
     own = np.asarray(waits, dtype=np.float64) if len(waits) == len(calls) else np.zeros(len(calls))
     waited = sum((w.in_calls_s if w.in_calls_s is not None else w.waited_s) or 0.0 for w in windows)
-    left = max(0.0, waited - float(own.sum())) + sum(w.stolen_s for w in windows)
+    left = waited + sum(w.stolen_s for w in windows)
     over = calls - own - SLOWER * limit
     excess = np.sort(over[over > 0])
     surplus = len(excess) - (len(calls) - nearest_rank(len(calls), p))  # calls that would have to be faster

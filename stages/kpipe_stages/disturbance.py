@@ -9,12 +9,12 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.protocol import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 WINDOW_S = 0.1
 """Shorter stretches go together: the system counts processor time in ticks of 10 ms."""
@@ -165,6 +165,26 @@ def resident_bytes() -> int | None:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         return None
+
+
+class Waits:
+    """How long the threads of this process waited for a processor during some pieces of work."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = 0.0
+        """Of all pieces so far, all threads together; None where the system doesn't say."""
+        self.worked = 0.0
+        """Processor seconds of the calling thread in them: without any disturbance they would have taken no less."""
+
+    def during(self, work: Callable[[], Any]) -> Any:
+        """Do a piece of work."""
+        before, began = waited_ns(), time.thread_time()
+        done = work()
+        self.worked += time.thread_time() - began
+        after = waited_ns()
+        if self.seconds is not None:
+            self.seconds = None if before is None or after is None else self.seconds + max(0, after - before) * 1e-9
+        return done
 
 
 class OwnWaits:

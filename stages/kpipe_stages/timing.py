@@ -129,6 +129,7 @@ def sample(work: Model | EndToEnd, kept: Kept, worker: Worker, calls: int, max_s
         if done or not (undecided(found, limits, look) or _unproved(found, calls)):
             return found
         look, wanted = look + 1, min(MOST_CALLS, 2 * wanted)
+        loop.forget_memory()
 
 
 def _unproved(latency: Latency, calls: int) -> bool:
@@ -177,7 +178,7 @@ class Loop:
     def block(self, calls: int, deadline: float) -> None:
         """Time some calls, at most ``calls``, then compare what they gave."""
         held: list[tuple[int, Answer, Decisions | None]] = []
-        size, waiting = 0, waited_ns()
+        size, waiting = 0, self._elsewhere()
         for _ in range(min(calls, self._block)):
             row = self.row(self.count)
             before = self._own.ns() if self._own else 0
@@ -190,7 +191,7 @@ class Loop:
             size += nbytes(outputs)
             if size > HELD_BYTES or time.perf_counter() > deadline:
                 break
-        now = waited_ns()
+        now = self._elsewhere()
         for row, outputs, decisions in held:
             self.compare(row, outputs)
             self._compare_decisions(row, decisions)
@@ -198,6 +199,11 @@ class Loop:
         held.clear()
         gc.collect()
         self._note_memory()
+
+    def _elsewhere(self) -> int | None:
+        """Nanoseconds that threads waited, but for this one where its waits are noted call by call."""
+        found = waited_ns()
+        return found if found is None or self._own is None else found - self._own.ns()
 
     @property
     def waits(self) -> Array:
@@ -213,6 +219,11 @@ class Loop:
         """The golden input of a call."""
         present = self._kept.golden.present
         return present[call % len(present)]
+
+    def forget_memory(self) -> None:
+        """Begin anew: looking at the calls so far takes memory of its own."""
+        self.memory.clear()
+        self._note_memory()
 
     def _note_memory(self) -> None:
         if (size := resident_bytes()) is not None:
