@@ -25,7 +25,8 @@ from kpipe_stages.feeds import stack
 from kpipe_stages.freshness import compare_fresh, fresh
 from kpipe_stages.protocol import BatchTimes, Freshness, LoadTimes, Served
 from kpipe_stages.scenarios import arrivals
-from kpipe_stages.timing import Model, collector_off, once
+from kpipe_stages.timed_calls import Model, once
+from kpipe_stages.timing import collector_off
 
 if TYPE_CHECKING:
     from pathlib import Path

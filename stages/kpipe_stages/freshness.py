@@ -18,7 +18,7 @@ import numpy as np
 from kpipe_stages.feeds import stack
 from kpipe_stages.protocol import Freshness
 from kpipe_stages.session import raise_if_out_of_memory, telling_line
-from kpipe_stages.timing import Model
+from kpipe_stages.timed_calls import Model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

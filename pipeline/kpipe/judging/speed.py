@@ -63,7 +63,7 @@ def _times(timing: TimingResult) -> dict[str, Any]:
 
 
 def _sample(latency: Latency | None) -> Sample | None:
-    return Sample(latency.seconds, latency.windows, latency.looks) if latency is not None else None
+    return Sample(latency.seconds, latency.windows, latency.looks, latency.waits) if latency is not None else None
 
 
 def _size(bench: Bench) -> int | None:
