@@ -101,6 +101,7 @@ def race(order: RaceJob, engine: Engine, worker: Worker) -> RaceResult:
         looks=looks,
         rows=len(sides[0].feeds),
         batch=sides[0].batch,
+        called=sides[0].called + sides[1].called,
         compared=sides[0].compared + sides[1].compared,
         worst_before=sides[0].worst,
         worst_now=sides[1].worst,
@@ -132,6 +133,7 @@ class Side:
         self.feeds: list[Feeds] = []
         self._expected: list[Answer] = []
         self.precision = ""
+        self.called = 0
         self.compared = 0
         self.worst = 0.0
 
@@ -212,6 +214,7 @@ class _Turns:
         start = time.perf_counter_ns()
         outputs = infer(feeds)
         self.seconds[at].append(max(1, time.perf_counter_ns() - start))
+        self._sides[at].called += 1
         self._held.append((at, self._row, outputs))
         self._size += nbytes(outputs)
 

@@ -131,8 +131,8 @@ def _result(opponent: Opponent | None, stage: StageEvidence | None) -> tuple[Rac
 def _void(result: RaceResult, own: Own) -> str:
     """Why the times are worth nothing; empty where they are."""
     calls = sum(len(one.before_ns) + len(one.now_ns) for one in result.rounds)
-    if result.compared < calls:
-        return f"of {calls} timed calls only {result.compared} outputs were compared"
+    if result.compared != result.called or result.called < calls:
+        return f"of {max(calls, result.called)} calls {result.compared} outputs were compared"
     for whose, worst in (("the baseline's artifact", result.worst_before), ("the candidate's artifact", result.worst_now)):
         if not worst <= own.allowed:
             return f"a timed call of {whose} differs from its first answer to the same input by {worst:.3g} of its scale"
