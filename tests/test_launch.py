@@ -417,3 +417,12 @@ def test_a_worker_does_not_outlive_its_orchestrator(tmp_path: Path) -> None:
     orchestrator.send_signal(signal.SIGKILL)
     orchestrator.wait()
     assert gone(int(pid.read_text()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a program's own peak was")
+def test_a_workers_peak_memory_is_its_own_and_not_that_of_who_started_it(tmp_path: Path) -> None:
+    ballast = bytearray(300 * 2**20)
+    ballast[::4096] = b"x" * len(ballast[::4096])
+    program = "from pathlib import Path; from kpipe_stages.worker import Worker; print(Worker('inspect', Path(), 1).peak_rss_bytes())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert 2**22 < int(done.stdout) < 100 * 2**20 < len(ballast)

@@ -168,12 +168,38 @@ def test_the_worker_goes_on_while_a_limit_is_open() -> None:
     assert not undecided(latency, {}, 1)
 
 
+@pytest.mark.parametrize("memory", [0.0, 0.5])
+def test_a_limit_at_the_true_percentile_is_hardly_ever_decided_however_often_one_looks(memory: float) -> None:
+    """Whatever is decided then is wrong; calls are taken as the worker takes them, each as much like the one before as ``memory`` says."""
+    generator, decided = np.random.default_rng(21), 0
+    for _ in range(200):
+        steps = generator.standard_normal(3200)
+        for at in range(1, len(steps)):
+            steps[at] = memory * steps[at - 1] + math.sqrt(1 - memory**2) * steps[at]
+        calls = np.exp(steps)
+        for look, count in enumerate((200, 400, 800, 1600, 3200), start=1):
+            if decide_calls(calls[:count], [], 90, math.exp(1.2815516), look).held is not Held.OPEN:
+                decided += 1
+                break
+    assert decided / 200 <= 0.03
+
+
+def test_a_limit_ten_per_cent_away_is_decided() -> None:
+    generator = np.random.default_rng(22)
+    for away, answer in ((1.1, Held.MET), (0.9, Held.MISSED)):
+        for _ in range(50):
+            calls = 1e-3 * np.exp(0.1 * generator.standard_normal(800))
+            assert decide_calls(calls, [], 50, 1e-3 * away, 3).held is answer
+
+
 def test_disturbed_is_told_from_unknown() -> None:
     assert is_disturbed(()) is None
     assert is_disturbed((window(1, others=None, waited=None, stolen=None),)) is None
     assert is_disturbed((window(1),)) is False
     assert is_disturbed((window(1, others=OTHERS + 0.01),)) is True
     assert is_disturbed((window(1, others=None, waited=0.1),)) is True
+    assert is_disturbed((window(1, others=0.1, waited=0.1),)) is True
+    assert is_disturbed((window(1, others=0.02, waited=0.1),)) is False  # its own threads wait for one another
     assert is_disturbed((window(1, others=None, waited=None, stolen=0.5),)) is True
     assert share((window(1, others=None), window(1, others=0.5)), "others") == 0.5
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
+from kpipe.contract import LimitsTable, LoadedContract, parse_contract
 from kpipe.errors import UsageError
 from kpipe.evidence import Installed
 from kpipe.judging.answers import Answers
@@ -27,6 +28,7 @@ from kpipe.recheck.outcome import Outcome, compared
 from kpipe.recheck.recheck import Rechecked
 from kpipe.recheck.rollback import RollbackError, held_to
 from kpipe.recheck.table import rendered
+from kpipe.recheck.trial import unpinned
 from kpipe.record import CellStatus, Verdict
 from kpipe_stages.digest import digest
 from kpipe_stages.protocol import DecisionSpec, InputSpec, Trust
@@ -289,3 +291,14 @@ def test_a_finding_that_nothing_raised_can_not_be_accepted() -> None:
 def test_an_outcome_without_a_code_can_not_be_accepted() -> None:
     with pytest.raises(RollbackError):
         held_to([cell(CellStatus.UNCHECKED)], ())
+
+
+def test_limits_that_are_relative_are_not_held_here_and_that_is_said() -> None:
+    text = '[targets.litert]\nversion = "==1"\nlimits = { p50_ms = "1.1x baseline", p90_ms = 5.0, size_mib = "1.2x baseline" }\n'
+    loaded = LoadedContract(parse_contract(text, "kpipe.toml"), "kpipe.toml", text, Path())
+    limits = unpinned(loaded, times=True).contract.targets["litert"].limits
+    assert (limits.absolute, limits.relative) == ({"p90_ms": 5.0}, {})
+    assert unpinned(loaded, times=False).contract.targets["litert"].limits == LimitsTable()
+    found = replace(table(), relative={"ab" * 32: ("litert p50_ms = 1.1x baseline",)})
+    assert "relative to a baseline were not checked: litert p50_ms = 1.1x baseline" in rendered(found)
+    assert "relative to a baseline" not in rendered(table())

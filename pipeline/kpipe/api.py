@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,12 +15,14 @@ from kpipe.axes import placed_axes
 from kpipe.comparing.baseline import held_to_baseline, note_baseline
 from kpipe.comparing.compare import compare as compare_subjects
 from kpipe.comparing.subject import open_first, open_subject
+from kpipe.comparing.timing import timed_against, timed_subject
 from kpipe.contract import LoadedContract, check_names, load_contract, parse_contract
 from kpipe.errors import Exit, KpipeError, RunFolderError
 from kpipe.judging.again import adapt
 from kpipe.judging.judge import judge as judge_run
 from kpipe.judging.judge import model_signature
 from kpipe.record import RunRecord, Verdict
+from kpipe.report import import_libraries
 from kpipe.report.deploy import deployments
 from kpipe.report.summary import contradictions
 from kpipe.running import system
@@ -85,6 +88,7 @@ def validate(
     profile: str | None = None,
     baseline: str | os.PathLike[str] | None = None,
     waivers: str | os.PathLike[str] | None = None,
+    reuse: bool = False,
     on_event: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> Run:
     """May this model ship to these runtimes?
@@ -101,6 +105,7 @@ def validate(
         profile: ``default`` or ``signoff``; else the contract's.
         baseline: a run or a bundle of an earlier model, to hold this one against by the contract's ``[compare]``.
         waivers: findings that somebody answers for; else ``waivers.toml`` beside the contract.
+        reuse: take artifacts that an earlier run made of the same things from kpipe's cache, and keep this run's there, as the command does.
         on_event: called with a stage's name and its event while the run goes on.
 
     Returns:
@@ -120,6 +125,7 @@ def validate(
         resume=resume,
         cache=os.environ.get("KPIPE_CACHE_DIR"),
         profile=profile,
+        reuse=reuse,
     )
     resolved = resolve(request)
     earlier = open_subject(Path(baseline)) if baseline is not None else None
@@ -135,10 +141,14 @@ def validate(
             if not resume:
                 discard(folder)
             raise
+        if earlier is not None:
+            evidence = timed_against(earlier, resolved.loaded.contract, evidence, folder, on_event or (lambda *_: None), resume=resume)
         save_evidence(folder, evidence)
         record = judge_run(folder.path, resolved.loaded, evidence, held_to)
         if differing := [target.name for target in record.targets if target.edge and target.edge.name in TUNABLE]:
-            save_evidence(folder, signals.run(turn_knobs(resolved, folder, evidence, differing, on_event or (lambda *_: None))))
+            with ThreadPoolExecutor(1) as beside:  # nothing is timed any more, and this process has nothing to do until the workers end
+                beside.submit(import_libraries)
+                save_evidence(folder, signals.run(turn_knobs(resolved, folder, evidence, differing, on_event or (lambda *_: None))))
             return conclude(folder, resolved.loaded, held_to)
         return _write(folder, held_to_baseline(folder.path, resolved.loaded, evidence, record), held_to)
 
@@ -298,20 +308,24 @@ def compare(
     *,
     contract: str | os.PathLike[str] | None = None,
     first: str | os.PathLike[str] | None = None,
+    time: bool = False,
 ) -> Comparison:
-    """Hold a finished run or a bundle against an earlier one; nothing is run.
+    """Hold a finished run or a bundle against an earlier one. Nothing is run unless times are asked for.
 
     Args:
         before: the earlier model's run or bundle.
         now: the later one's.
         contract: whose ``[compare]`` is the policy; else the later one's own.
         first: the first approved model's run or bundle, for the drift since then; else the one that the log of the baseline's store has.
+        time: time the targets that both have in turns, on this machine, within ``[baseline] max_seconds`` each.
 
     Raises:
         KpipeError: one of them can't be read, or was altered.
     """
     subjects = [open_subject(Path(path)) for path in (before, now)]
     policy = load_contract(Path(contract)).contract if contract is not None else subjects[1].contract
+    if time:
+        subjects[1] = timed_subject(subjects[0], subjects[1], policy)
     ancestor = open_subject(Path(first)) if first is not None else open_first(Path(subjects[0].side.path))
     return compare_subjects(subjects[0], subjects[1], policy.compare, policy.agreement.confidence, ancestor)
 

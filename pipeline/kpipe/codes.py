@@ -687,6 +687,20 @@ _ROWS = (
         "Make the model faster, ask for a lower rate, or serve with more processes.",
     ),
     Code(
+        "KP520",
+        W,
+        "Slower than the baseline",
+        "Timed in turns with the approved version, the candidate's call takes longer, by more than the smallest difference that counts.",
+        "Find what made it slower, or accept it knowingly; a relative limit in the contract makes it an error.",
+    ),
+    Code(
+        "KP521",
+        W,
+        "Not timed in turns",
+        "A target could not be timed in turns with the baseline's, so nothing can be said of a difference below the machine's noise.",
+        "Mend what the message names; a bundle or run that still holds its artifacts can be timed.",
+    ),
+    Code(
         "KP601",
         N,
         "Synthetic inputs",

@@ -188,4 +188,4 @@ class Comparison:
     """Whatever else could not be compared, a sentence each."""
     findings: tuple[Finding, ...]
     interleaved: bool = False
-    """Whether times were measured in turns, in one session; otherwise a difference below the machine's noise can't be told."""
+    """Whether the times of a target were measured in turns, in one session; of the others a difference below the machine's noise can't be told."""

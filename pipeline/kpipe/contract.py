@@ -133,8 +133,8 @@ class ExportTable(Table):
 class TimingTable(Table):
     """``[timing]``: how many calls are timed, per target."""
 
-    calls: Annotated[int, Field(ge=0, le=1_000_000)] = 200
-    end_to_end_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 100
+    calls: Annotated[int, Field(ge=0, le=200_000)] = 200
+    end_to_end_calls: Annotated[int, Field(ge=0, le=200_000)] = 100
     max_seconds: Positive = 20.0
     """For the calls of each target; those that leave a limit open go on until then."""
     load_seconds: Positive = 20.0
@@ -210,6 +210,11 @@ class Relative:
 RELATIVE = re.compile(r"(\d+(?:\.\d+)?)x baseline")
 
 
+ONLY_THE_CALL = (
+    "expected a number of milliseconds: only the model's own call is timed in turns with the baseline's, so only its limits can be relative"
+)
+
+
 def _limit(value: object) -> object:
     """A number above 0, or `Relative` made of its text."""
     if isinstance(value, str):
@@ -228,9 +233,7 @@ def _limit(value: object) -> object:
 
 def _absolute(value: object) -> object:
     if isinstance(value, str):
-        raise ValueError(  # noqa: TRY004 - the one that pydantic collects
-            "expected a number of milliseconds: only the model's own call is timed in turns with the baseline's, so only its limits can be relative"
-        )
+        raise ValueError(ONLY_THE_CALL)  # noqa: TRY004 - the one that pydantic collects
     return value
 
 
@@ -361,6 +364,14 @@ class Contract(Table):
                 raise ValueError(problem)
             if target.artifact and RUNTIMES[runtime].artifact == "keras":
                 raise ValueError(f"targets.{name}.artifact is {target.artifact!r}, but {runtime} runs the .keras file itself; drop the key")
+        return self
+
+    @model_validator(mode="after")
+    def _rates_given(self) -> Contract:
+        for name, target in self.targets.items():
+            asked = [key for key in target.limits.absolute if key.startswith("server_")]
+            if asked and self.timing.server_rate is None:
+                raise ValueError(f"targets.{name}.limits.{asked[0]}: no requests are made; expected [timing] server_rate, requests a second")
         return self
 
     @model_validator(mode="after")

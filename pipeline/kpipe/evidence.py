@@ -19,6 +19,11 @@ CALIBRATE_STAGE = "calibrate"
 """The stage that prepares the calibration set."""
 
 
+def race_stage(target: str) -> str:
+    """The stage in which a target is timed in turns with the baseline's."""
+    return f"race.{target}"
+
+
 class Ending(enum.StrEnum):
     """How a worker process ended."""
 
@@ -101,6 +106,22 @@ class TargetEvidence:
 
 
 @dataclass(frozen=True)
+class Opponent:
+    """The baseline's side of a target."""
+
+    sha256: str = ""
+    """Of its artifact."""
+    size: int | None = None
+    """Bytes of it, as its run recorded them."""
+    peak_bytes: int | None = None
+    """Peak memory of its worker, as its run recorded it; None where that wasn't the whole of it."""
+    problem: str = ""
+    """Why the two were not timed in turns; empty where a stage ``race.<target>`` was to."""
+    shared: bool = True
+    """Both sides have the target, and times were asked for: that they couldn't be taken is worth a finding."""
+
+
+@dataclass(frozen=True)
 class Installed:
     """What one interpreter held when it worked."""
 
@@ -157,3 +178,5 @@ class Evidence:
     """Files that register custom objects, absolute path to SHA-256."""
     worker_settings: dict[str, str] = field(default_factory=dict)
     """Environment variables that every worker was started with, without paths; only in the sign-off profile."""
+    opponents: dict[str, Opponent] = field(default_factory=dict)
+    """Target to what it was held against, for every target of a run with ``--baseline``; empty without."""

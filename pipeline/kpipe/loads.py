@@ -24,7 +24,7 @@ LEAST = 3
 CHEAP_LEAST = 8
 CHEAP_S = 1.0
 """Loads that take less are repeated at least `CHEAP_LEAST` times."""
-MOST = 20
+MOST = 12
 SPREAD = 0.1
 """The spread is known once the interval is no wider than this share of the median."""
 CLEARLY = 0.5

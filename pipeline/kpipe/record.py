@@ -325,6 +325,7 @@ class LimitCheck:
     value: float | None
     """None: it could not be measured."""
     unit: str
+    """``x baseline`` for a limit that is relative: the value is then the ratio."""
     ok: bool
     """Met for sure."""
     low: float | None = None
@@ -332,6 +333,41 @@ class LimitCheck:
     high: float | None = None
     undecided: str = ""
     """Why it can't be told whether it is met; empty where it can, or nothing was measured."""
+
+
+@dataclass(frozen=True)
+class RaceRatio:
+    """One number of the candidate's over the baseline's, timed in turns."""
+
+    name: str
+    """``p50_ms``, ``p90_ms``, ``p95_ms``, ``p99_ms`` or ``load_s``."""
+    ratio: float
+    low: float
+    """The interval misses the ratio with a chance of at most `RaceRecord.error`, however often it was looked at."""
+    high: float
+    told: str
+    """``faster``, ``slower``, ``same`` (the interval lies within the smallest difference that counts) or ``can't tell yet``."""
+
+
+@dataclass(frozen=True)
+class RaceRecord:
+    """A target's artifact and the baseline's, timed call by call in one process."""
+
+    baseline_sha256: str
+    """Of the baseline's artifact."""
+    told: str
+    """Of the median."""
+    ratios: tuple[RaceRatio, ...]
+    before_p50_s: float
+    now_p50_s: float
+    rounds: int
+    """Sessions that were opened of each."""
+    calls: int
+    """Of each."""
+    seconds: float
+    smallest: float
+    """The smallest difference that counts, a share."""
+    error: float
 
 
 @dataclass(frozen=True)
@@ -357,6 +393,8 @@ class ArtifactRecord:
     """``ops`` with version, dtypes and layers; empty in a record of an earlier kpipe."""
     opset: int = 0
     """ONNX only: the opset of ai.onnx that the file declares; 0 elsewhere."""
+    reused: str = ""
+    """The entry of kpipe's cache that the file was taken from, made by an earlier run of the same things; empty where this run made it."""
 
 
 @dataclass(frozen=True)
@@ -485,6 +523,8 @@ class TargetRecord:
     """What of the machine it was held to: ``threads``, ``affinity``, ``memory_mib``, and how that was enforced."""
     peak_rss_bytes: int | None = None
     limits: tuple[LimitCheck, ...] = ()
+    race: RaceRecord | None = None
+    """Against the baseline's artifact; None where the two weren't timed in turns."""
     flip_rate_bound: float | None = None
     """The flip rate that its flips on the sampled inputs leave possible at the contract's confidence (Clopper-Pearson, upper, one-sided)."""
     predicted_flip_rate: float | None = None
@@ -641,7 +681,7 @@ class StageRecord:
 
     name: str
     outcome: str
-    """``ok``, ``failed``, ``crashed``, ``timed out``, ``out of memory``, ``not started``, ``reused``."""
+    """``ok``, ``failed``, ``crashed``, ``timed out``, ``out of memory``, ``not started``, ``reused`` (an earlier attempt's or run's answer)."""
     begin_s: float
     end_s: float
     """Since the run began."""

@@ -195,6 +195,7 @@ STAGES: dict[str, str] = {
     "decide": "kpipe_stages.decide",
     "export": "kpipe_stages.export_tensorflow",
     "truth": "kpipe_stages.run_truth",
+    "race": "kpipe_stages.race",
     "cut": "kpipe_stages.cut_model",
     "isolate": "kpipe_stages.isolate_layer",
     "build": "kpipe_stages.build_untrained",

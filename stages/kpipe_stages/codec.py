@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import json
 import math
 import os
@@ -100,15 +101,23 @@ def _decode_union(kind: Any, data: Any, where: str) -> Any:
 def _decode_dataclass(kind: Any, data: Any, where: str) -> Any:
     if not isinstance(data, dict):
         raise CodecError(f"{where}: expected an object, got {data!r}")
-    hints = typing.get_type_hints(kind)
-    names = {f.name for f in dataclasses.fields(kind)}
+    hints, required = _fields(kind)
+    names = set(hints)
     if unknown := sorted(set(data) - names):
         raise CodecError(f"{where}: unknown field {unknown[0]!r}")
     values = {name: _decode(hints[name], data[name], f"{where}.{name}") for name in names if name in data}
-    required = {f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING}
     if missing := sorted(required - set(values)):
         raise CodecError(f"{where}: missing field {missing[0]!r}")
     return kind(**values)
+
+
+@functools.cache
+def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
+    """A dataclass's fields with their types, and the ones without a default; worked out once a class."""
+    fields = dataclasses.fields(kind)
+    hints = typing.get_type_hints(kind)
+    required = {f.name for f in fields if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING}
+    return {f.name: hints[f.name] for f in fields}, frozenset(required)
 
 
 def _decode_scalar(kind: Any, data: Any, where: str) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 WINDOW_S = 0.1
 """Shorter stretches go together: the system counts processor time in ticks of 10 ms."""
 WAITED = 0.05
+LITTLE = 0.08
 STOLEN = 0.02
 OTHERS = 0.2
 
@@ -25,15 +27,18 @@ OTHERS = 0.2
 def is_disturbed(windows: Sequence[Window]) -> bool | None:
     """Whether others took enough of the machine to slow the calls of these stretches; None where the system says nothing at all.
 
-    Threads waited for a processor for more than `WAITED` of the time, the hypervisor took more than `STOLEN` of it, or others used more than
-    `OTHERS` of the processors that the process may use (sharing caches and memory slows without any waiting).
+    The hypervisor took more than `STOLEN` of the time; others used more than `OTHERS` of the processors that the process may use (sharing caches
+    and memory slows without any waiting); or more than `LITTLE` while threads waited for a processor for more than `WAITED` of the time. Where
+    others used next to nothing the threads of a runtime wait for one another, and that is its own doing.
     """
     seconds = sum(window.seconds for window in windows)
     if not seconds or all(window.waited_s is None and window.others is None and window.stolen is None for window in windows):
         return None
     waited = sum(window.waited_s or 0.0 for window in windows) / seconds
     stolen, others = (share(windows, name) for name in ("stolen", "others"))
-    return waited > WAITED or (stolen or 0.0) > STOLEN or (others or 0.0) > OTHERS
+    if (stolen or 0.0) > STOLEN or (others or 0.0) > OTHERS:
+        return True
+    return waited > WAITED and (others is None or others > LITTLE)
 
 
 def share(windows: Sequence[Window], name: str) -> float | None:
@@ -60,12 +65,20 @@ class Watch:
     def finish(self) -> tuple[Window, ...]:
         """The stretches; the last one may be a short one."""
         if self._calls:
-            self._cut()
+            self._windows.append(self.whole(self._calls))
+            self._last, self._calls = _Now(), 0
         return tuple(self._windows)
 
-    def at_once(self, calls: int) -> Window:
-        """All since it was made, or since the last stretch ended, as one."""
-        return _Now().since(self._last, calls)
+    def whole(self, calls: int) -> Window:
+        """All since the last stretch ended, as one.
+
+        Where threads waited in it and it is too short to tell for whom, the rest of `WINDOW_S` is waited for: others don't stop just then.
+        """
+        found = _Now().since(self._last, calls)
+        if found.others is None and (found.waited_s or 0.0) > WAITED * found.seconds and self._last.busy is not None:
+            time.sleep(max(0.0, WINDOW_S - found.seconds))
+            found = replace(found, others=_Now().since(self._last, calls).others)
+        return found
 
     def _cut(self) -> None:
         now = _Now()

@@ -22,6 +22,8 @@ LEAST_POINTS = 6
 """In each half."""
 LEAST_BYTES = 2**20
 """A rise over both halves that is smaller isn't looked at: pages are counted, and a few come and go."""
+LEAST_PER_CALL = 128.0
+"""Bytes: what timing itself keeps of a call is less."""
 SUBSIDES = 0.5
 
 
@@ -48,7 +50,7 @@ def growth(points: Sequence[tuple[int, int]]) -> Growth | None:
     slope, low, high = theil_sen(kept)
     early, late = theil_sen(kept[:half]), theil_sen(kept[half:])
     rise = float(np.median([size for _, size in kept[-3:]]) - np.median([size for _, size in kept[:3]]))
-    grows = rise >= LEAST_BYTES and min(low, early[1], late[1]) > 0 and late[0] >= SUBSIDES * early[0]
+    grows = rise >= LEAST_BYTES and min(low, early[1], late[1]) >= LEAST_PER_CALL and late[0] >= SUBSIDES * early[0]
     return Growth(slope, low, high, kept[-1][0] - kept[0][0], float(np.median([size for _, size in kept])), grows)
 
 

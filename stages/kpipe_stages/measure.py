@@ -96,7 +96,7 @@ def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
     first = golden.present[0]
     feeds = golden.batch([first] * batch)
     _, first_s = worker.timed("run", lambda: alone_or_fault(session, feeds, first))
-    window = watch.at_once(1)
+    window = watch.whole(1) if order.load_only else None  # elsewhere other workers of the run are at work
     described = session.describe()
     _observe_differing(worker, order, described)
     imported_s = import_s + sum(worker.inherited.imports.values())

@@ -43,13 +43,18 @@ COMPUTES_AS = {"int64": "int32", "uint64": "int32"}
 """OpenVINO's CPU plugin hands 64-bit integers through unchanged and does arithmetic on them in int32 (measured: both wrap)."""
 
 
+CACHE = "CACHE_DIR"
+"""The core's own property, which no plugin lists: the folder of the compile cache."""
+
+
 def check_properties(core: Any, settings: Mapping[str, Any]) -> None:
     """Refuse a setting that the CPU plugin doesn't know or can't be given.
 
     Raises:
         StageError: KP303.
     """
-    check_settings(NAME, settings, [name for name, access in core.get_property("CPU", "SUPPORTED_PROPERTIES").items() if access != "RO"])
+    known = [name for name, access in core.get_property("CPU", "SUPPORTED_PROPERTIES").items() if access != "RO"]
+    check_settings(NAME, settings, [*known, CACHE])
 
 
 def query(core: Any, artifact: str, device: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -25,11 +26,16 @@ _HEADER_BYTES = 128
 def to_storable(array: Any) -> tuple[Array, str]:
     """Return ``array`` in a dtype that ``.npy`` holds without pickling, and the name of its real dtype."""
     array = np.asarray(array)
-    if array.dtype.name == "bfloat16":
-        return array.view(np.uint16), "bfloat16"
     if array.dtype.kind in "OSU":
         return decode_strings(array), "string"
-    return array, array.dtype.name
+    name = _name(array.dtype)
+    return (array.view(np.uint16) if name == "bfloat16" else array), name
+
+
+@functools.cache
+def _name(dtype: np.dtype[Any]) -> str:
+    """NumPy makes the name anew each time, for several microseconds."""
+    return dtype.name
 
 
 def decode_strings(array: Array) -> Array:
@@ -169,7 +175,7 @@ class Rows:
             ValueError: they contradict one another.
         """
         self.dtype = Path(f"{prefix}.dtype").read_text(encoding="utf-8")
-        self._values = _load(f"{prefix}.values.npy", mmap_mode="r")
+        self._values = np.asarray(_load(f"{prefix}.values.npy", mmap_mode="r"))  # still mapped; slices of a plain array are cheaper
         stored = self._values.dtype.name if self._values.dtype.kind != "U" else "string"
         if stored != {"bfloat16": "uint16"}.get(self.dtype, self.dtype):
             raise ValueError(f"{prefix}: the values are {stored}, and {self.dtype} is said")
@@ -192,7 +198,27 @@ class Rows:
         """
         if index in self.absent:
             raise AbsentRowError(f"row {index} is absent: its input did not decode")
-        return tuple(int(n) for n in self._shapes[index])
+        return tuple(self._shapes[index].tolist())
+
+    def common_shape(self, start: int, stop: int) -> tuple[int, ...] | None:
+        """The shape that all these rows have; None where they differ, or one of them is absent."""
+        shapes = self._shapes[start:stop]
+        if not len(shapes) or (self.absent and any(start <= index < stop for index in self.absent)) or bool((shapes != shapes[0]).any()):
+            return None
+        return tuple(int(n) for n in shapes[0])
+
+    def block(self, start: int, stop: int) -> Array:
+        """Rows of one shape, each raveled: shape (``stop - start``, values of a row). A copy.
+
+        Raises:
+            ValueError: the rows differ in shape, or one of them is absent.
+        """
+        if self.common_shape(start, stop) is None:
+            raise ValueError(f"rows {start} to {stop} have no shape in common")
+        flat = np.array(self._values[self._starts[start] : self._starts[stop]])
+        if self.dtype == "bfloat16":
+            flat = bfloat16_to_float32(flat)
+        return flat.reshape(stop - start, -1) if flat.size else flat.reshape(stop - start, 0)
 
     def __getitem__(self, index: int) -> Array:
         if not 0 <= index < len(self):

@@ -33,6 +33,11 @@ def measure(job: Job, worker: Worker) -> TimingResult:
     return time_target(job, worker)
 
 
+def engine(runtime: str) -> Keras:
+    """What opens the ``.keras`` file, on the backend of this catalog row."""
+    return Keras(runtime)
+
+
 class Keras:
     """The engine: Keras on the backend of one catalog row."""
 

@@ -35,6 +35,11 @@ def measure(job: Job, worker: Worker) -> TimingResult:
     return time_target(job, worker)
 
 
+def engine(_runtime: str) -> OpenVINO:
+    """What opens its artifacts."""
+    return OpenVINO()
+
+
 class OpenVINO:
     """The engine."""
 

@@ -176,17 +176,18 @@ def sample(work: Model | EndToEnd, kept: Kept, worker: Worker, calls: int, max_s
     To be called with the `collector_off`.
     """
     plan, deadline = kept.order.timing, time.perf_counter() + max_seconds
+    calls = min(calls, MOST_CALLS)
     loop = Loop(work, kept, min(BLOCK, max(1, calls // BLOCKS)))
     warm = loop.warm_up(plan.max_warmup, time.perf_counter() + WARMUP_SHARE * max_seconds)
     stable = is_stable(warm)
     loop.begin()
     look, wanted = 1, calls
     while True:
-        while len(loop.seconds) < wanted and (not loop.seconds or time.perf_counter() < deadline):
-            loop.block(wanted - len(loop.seconds), deadline)
-            worker.progress(f"{kept.order.runtime} {work.name}", len(loop.seconds), wanted)
+        while loop.count < wanted and (not loop.count or time.perf_counter() < deadline):
+            loop.block(wanted - loop.count, deadline)
+            worker.progress(f"{kept.order.runtime} {work.name}", loop.count, wanted)
         found = Latency(
-            seconds=tuple(loop.seconds),
+            seconds=tuple(loop.seconds.tolist()),
             warmup_calls=len(warm),
             stable=stable,
             worst_difference=loop.worst,
@@ -198,7 +199,7 @@ def sample(work: Model | EndToEnd, kept: Kept, worker: Worker, calls: int, max_s
             steps_s={name: total * 1e-9 for name, total in work.steps.items()},
             memory=tuple(loop.memory),
         )
-        done = time.perf_counter() >= deadline or len(loop.seconds) >= MOST_CALLS
+        done = time.perf_counter() >= deadline or loop.count >= MOST_CALLS
         limits = plan.limits_s if isinstance(work, Model) else plan.end_to_end_limits_s
         if done or not (undecided(found, limits, look) or _unproved(found, calls)):
             return found
@@ -221,7 +222,9 @@ class Loop:
         self._block = block
         names = [spec.name for spec in kept.session.signature.outputs]
         self._alone = {name: Rows(f"{kept.folder}/outputs/alone/{position}") for position, name in enumerate(names)}
-        self.seconds: list[float] = []
+        self._times = np.full(MOST_CALLS, np.nan)  # all at once: a list that grows would look like a leak of what is timed
+        self.count = 0
+        """Calls timed so far."""
         self.memory: list[tuple[int, int]] = []
         self.watch = Watch()
         self.worst = 0.0
@@ -248,9 +251,10 @@ class Loop:
         held: list[tuple[int, Answer, Decisions | None]] = []
         size = 0
         for _ in range(min(calls, self._block)):
-            row = self.row(len(self.seconds))
+            row = self.row(self.count)
             seconds, outputs, decisions = once(self._work, row)
-            self.seconds.append(seconds)
+            self._times[self.count] = seconds
+            self.count += 1
             held.append((row, outputs, decisions))
             size += nbytes(outputs)
             if size > HELD_BYTES or time.perf_counter() > deadline:
@@ -263,6 +267,11 @@ class Loop:
         gc.collect()
         self._note_memory()
 
+    @property
+    def seconds(self) -> Array:
+        """Of every call so far, in order."""
+        return self._times[: self.count]
+
     def row(self, call: int) -> int:
         """The golden input of a call."""
         present = self._kept.golden.present
@@ -270,7 +279,7 @@ class Loop:
 
     def _note_memory(self) -> None:
         if (size := resident_bytes()) is not None:
-            self.memory.append((len(self.seconds), size))
+            self.memory.append((self.count, size))
 
     def compare(self, row: int, outputs: Answer) -> None:
         """Compare a timed answer with the one that the same input got alone. A name that is missing is as far off as can be."""

@@ -120,9 +120,16 @@ class Worker:
         )
 
     def peak_rss_bytes(self) -> int:
-        """Peak resident memory in bytes. A forked worker's is an upper bound: inherited pages that it touched itself count twice."""
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return (peak if sys.platform == "darwin" else peak * 1024) + self.inherited.file_bytes
+        """Peak resident memory in bytes. A forked worker's is an upper bound: inherited pages that it touched itself count twice.
+
+        On Linux the peak of this program's own memory: `getrusage` has that of the process that started it, from before the program began
+        (`man 2 getrusage`: maxrss outlives execve), so that every small worker would be as large as the orchestrator.
+        """
+        own = _status_bytes("VmHWM:")
+        if not own:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            own = peak if sys.platform == "darwin" else peak * 1024
+        return own + self.inherited.file_bytes
 
 
 def distribution_version(name: str) -> str | None:
@@ -154,8 +161,13 @@ def cpu_features() -> tuple[str, ...]:
 
 def resident_file_bytes() -> int:
     """Resident memory of this process that files are mapped to; 0 where the system doesn't say."""
+    return _status_bytes("RssFile:")
+
+
+def _status_bytes(key: str) -> int:
+    """A size from ``/proc/self/status``; 0 where the system doesn't say."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssFile:")), 0)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)

@@ -84,6 +84,9 @@ def validate(  # noqa: PLR0917 - each is an option of the command
         Path | None, typer.Option("--baseline", help="A run or bundle of an earlier model, to hold this one against by the contract's [compare].")
     ] = None,
     waivers: WaiversOption = None,
+    reuse: Annotated[
+        bool, typer.Option("--reuse/--no-reuse", help="Take artifacts that an earlier run exported from the same things from kpipe's cache.")
+    ] = True,
     as_json: Json = False,
 ) -> int:
     """Answer whether the model may ship: inspect, reload, export, run, compare, measure, judge."""
@@ -102,6 +105,7 @@ def validate(  # noqa: PLR0917 - each is an option of the command
         profile=profile,
         baseline=baseline,
         waivers=waivers,
+        reuse=reuse,
     )
     return run_validate(request, as_json=as_json)
 
@@ -161,13 +165,14 @@ def compare(
         Path | None,
         typer.Option("--first", help="The first approved model's run or bundle, for the drift since; else the one in the log of BEFORE's store."),
     ] = None,
+    time: Annotated[bool, typer.Option("--time", help="Time the targets that both have in turns, on this machine.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Hold a model against an earlier one, from what two runs or bundles left behind; nothing is run."""
+    """Hold a model against an earlier one, from what two runs or bundles left behind; nothing is run without --time."""
     from kpipe.cli.compare import run_compare
 
-    return run_compare(before, now, contract, first, markdown=markdown, as_json=as_json)
+    return run_compare(before, now, contract, first, time=time, markdown=markdown, as_json=as_json)
 
 
 @app.command()

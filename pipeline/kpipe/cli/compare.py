@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def run_compare(before: Path, now: Path, contract: Path | None, first: Path | None, *, markdown: bool, as_json: bool) -> int:
+def run_compare(before: Path, now: Path, contract: Path | None, first: Path | None, *, time: bool, markdown: bool, as_json: bool) -> int:
     """Compare and print; 0 where the policy holds, 1 where it is broken, 3 where it can't be told."""
     from kpipe.api import compare
     from kpipe.comparison import Outcome
@@ -21,7 +21,7 @@ def run_compare(before: Path, now: Path, contract: Path | None, first: Path | No
 
     if markdown and as_json:
         raise UsageError("--markdown and --json exclude one another: give one of them.")
-    found = compare(before, now, contract=contract, first=first)
+    found = compare(before, now, contract=contract, first=first, time=time)
     if as_json:
         print(json.dumps(encode(found), ensure_ascii=False, indent=1))
     else:

@@ -33,6 +33,7 @@ def run_validate(request: Request, *, as_json: bool) -> int:
             profile=request.profile,
             baseline=request.baseline,
             waivers=request.waivers,
+            reuse=request.reuse,
             on_event=progress,
         )
     finally:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.codes import UNCHECKED_CODES
 from kpipe.comparing.decisions import both_sides, tallies
-from kpipe.comparing.numbers import moved, targets
+from kpipe.comparing.numbers import moved, raced_with, targets
 from kpipe.comparing.pairing import Paired, pair
 from kpipe.comparing.policy import check_policy
 from kpipe.comparing.surroundings import differences
@@ -51,7 +51,7 @@ def compare(before: Subject, now: Subject, policy: CompareTable | None, confiden
     checks = check_policy(policy, lines, counted, alone, paired.slices_alone, missing)
     rows = targets(before.record.targets, now.record.targets)
     unlike = differences(before, now)
-    unchecked = [*unchecked, *left, *_not_shared(paired), *_not_on_both(rows)]
+    unchecked = [*unchecked, *left, *_not_shared(paired), *_not_on_both(rows), *now.untimed]
     findings = [
         *_policy_findings(checks, paired),
         *_worse(counted, confidence),
@@ -75,6 +75,7 @@ def compare(before: Subject, now: Subject, policy: CompareTable | None, confiden
         checks=checks,
         unchecked=tuple(unchecked),
         findings=tuple(findings),
+        interleaved=any(raced_with(new, old) for new in now.record.targets for old in before.record.targets if new.name == old.name),
     )
 
 

@@ -10,17 +10,22 @@ import numpy as np
 from kpipe.comparison import Moved, Pair, TargetPair
 from kpipe.judging.answers import ALONE
 from kpipe.judging.compare import kind_of
+from kpipe_stages.racing import LOAD, P50
+from kpipe_stages.ratio import Told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kpipe.comparing.pairing import Row
     from kpipe.comparing.subject import Subject
-    from kpipe.record import LatencyRecord, TargetRecord
+    from kpipe.record import LatencyRecord, RaceRecord, TargetRecord
     from kpipe_stages.rows import Rows
 
+MEANINGLESS = 4.0
+"""An interval whose ends are so many times apart isn't shown: too few rounds."""
+
 NOT_INTERLEAVED = "not interleaved: can't tell below the machine's noise"
-"""Two sessions on a machine differ by more than most changes do; a baseline measured in turns with the candidate is another matter (`Comparison.interleaved`)."""
+"""Two sessions on a machine differ by more than most changes do; a baseline measured in turns with the candidate is another matter (`raced_with`)."""
 
 
 def moved(since: str, before: Subject, now: Subject, rows: Sequence[Row], changed: int) -> tuple[list[Moved], list[str]]:
@@ -72,9 +77,31 @@ def targets(before: Sequence[TargetRecord], now: Sequence[TargetRecord]) -> tupl
 def _target(name: str, before: TargetRecord | None, now: TargetRecord | None) -> TargetPair:
     rows = [("flips", "", _flips), ("worst drift", "units", _drift), ("of the tolerance", "x", _factor), ("size", "bytes", _size)]
     numbers = [_exact(title, unit, measure(before) if before else None, measure(now) if now else None) for title, unit, measure in rows]
-    numbers += [Pair(title, "s", measure(before) if before else None, measure(now) if now else None, NOT_INTERLEAVED) for title, measure in _TIMES]
+    race = raced_with(now, before) if now and before else None
+    for title, key, measure in _TIMES:
+        values = (measure(before) if before else None, measure(now) if now else None)
+        numbers.append(Pair(title, "s", *((race.before_p50_s, race.now_p50_s) if race and key == P50 else values), _told(race, key)))
     numbers = [pair for pair in numbers if pair.before is not None or pair.now is not None]
     return TargetPair(name, str(before.status) if before else "", str(now.status) if now else "", tuple(numbers))
+
+
+def raced_with(now: TargetRecord, before: TargetRecord) -> RaceRecord | None:
+    """What timing the two in turns gave; None where this very artifact of the baseline wasn't timed in turns with the candidate's."""
+    known = now.race.baseline_sha256 if now.race else ""
+    return now.race if known and (before.artifact is None or before.artifact.sha256 == known) else None
+
+
+def _told(race: RaceRecord | None, key: str) -> str:
+    """What the ratio says in words: ``slower by 9.8 % (8.9 % to 10.7 %)``."""
+    found = next((ratio for ratio in race.ratios if ratio.name == key), None) if race else None
+    if race is None or found is None:
+        return NOT_INTERLEAVED
+    span = f"{found.ratio - 1:+.1%}, {found.low - 1:+.1%} to {found.high - 1:+.1%}"
+    if found.high > MEANINGLESS * found.low:
+        return str(found.told)
+    if found.told == Told.SAME:
+        return f"same within {race.smallest:.2g} ({span})"
+    return f"{found.told} ({span})"
 
 
 def _exact(name: str, unit: str, before: float | None, now: float | None) -> Pair:
@@ -110,8 +137,8 @@ def _percentile(latency: LatencyRecord | None, p: float) -> float | None:
 
 
 _TIMES = (
-    ("load", _load),
-    ("p50", lambda target: _percentile(target.latency, 50.0)),
-    ("p90", lambda target: _percentile(target.latency, 90.0)),
-    ("end to end p50", lambda target: _percentile(target.end_to_end, 50.0)),
+    ("load", LOAD, _load),
+    ("p50", P50, lambda target: _percentile(target.latency, 50.0)),
+    ("p90", "p90_ms", lambda target: _percentile(target.latency, 90.0)),
+    ("end to end p50", "", lambda target: _percentile(target.end_to_end, 50.0)),
 )

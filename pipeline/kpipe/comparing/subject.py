@@ -52,6 +52,8 @@ class Subject:
     """By the rule's name."""
     undecided: dict[str, str] = field(default_factory=dict)
     """Rule to why there are no decisions by it."""
+    untimed: tuple[str, ...] = ()
+    """Why targets could not be timed in turns though that was asked for, a sentence each."""
 
     @property
     def inputs(self) -> tuple[GoldenInput, ...]:

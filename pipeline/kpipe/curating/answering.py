@@ -153,6 +153,10 @@ class _Asking:
         self.made = {plan.name: (None, None) for plan in self.plans}
         if not exported:
             return
+        if variants := [plan.name for plan in exported if plan.quantize and not plan.provided]:
+            raise UsageError(
+                f"--target {variants[0]}: it is a precision variant, and mining makes none. Name the file that kpipe validate made of it (artifact = ...), or another target."
+            )
         self.shop.warm()
         self.artifacts.parameters = inspected.parameters
         formats = jobs.needed_formats(exported)

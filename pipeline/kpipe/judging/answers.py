@@ -15,7 +15,7 @@ from kpipe_stages.protocol import RunResult
 from kpipe_stages.rows import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     from kpipe.evidence import StageEvidence
     from kpipe_stages.protocol import DecisionSpec
@@ -87,11 +87,11 @@ class Answers:
             return self.decided.of(spec, self.stage, mode, self.result.digests[mode])
         return decide_rows(spec, self.decidable(spec, mode))
 
-    def decidable(self, spec: DecisionSpec, mode: str) -> Iterator[Any]:
+    def decidable(self, spec: DecisionSpec, mode: str) -> Iterable[Any]:
         """What the rule reads, a row a golden input: one output's array, or arrays by output name where it reads several."""
         names = outputs_of(spec)
         if names == (spec.output,):
-            return iter(self.rows(mode, spec.output))
+            return self.rows(mode, spec.output)
         columns = [self.rows(mode, name) for name in names]
         return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+
+from kpipe_stages import rows as stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,11 +54,10 @@ class Problem(enum.StrEnum):
     SHAPE = "shape"
 
 
-@dataclass(frozen=True)
-class RowDrift:
-    """One row's numbers."""
+class RowDrift(NamedTuple):
+    """One row's numbers. A tuple, since a run of 20,000 inputs makes millions of them."""
 
-    index: int
+    index: int  # type: ignore[assignment] # hides the method of tuples, which nobody looks a row up with
     problem: Problem
     max_abs: float
     max_rel: float
@@ -122,7 +122,7 @@ def compare(reference: Column, target: Column, tolerance: Tolerance, accepted_dt
     drifts: list[RowDrift] = []
     for start, stop in chunks(reference):
         indices = range(start, stop)
-        if any(reference.shape(i) != target.shape(i) for i in indices) or len({reference.shape(i) for i in indices}) != 1:
+        if not _alike(reference, target, start, stop):
             for i in indices:
                 drifts += (
                     _rows(reference, target, i, i + 1, tolerance, exact, own) if reference.shape(i) == target.shape(i) else [_whole(i, Problem.SHAPE)]
@@ -130,6 +130,20 @@ def compare(reference: Column, target: Column, tolerance: Tolerance, accepted_dt
         else:
             drifts += _rows(reference, target, start, stop, tolerance, exact, own)
     return drifts
+
+
+def _alike(reference: Column, target: Column, start: int, stop: int) -> bool:
+    """Whether all these rows have one shape, on both sides."""
+    if isinstance(reference, stored.Rows) and isinstance(target, stored.Rows):
+        shape = reference.common_shape(start, stop)
+        return shape is not None and shape == target.common_shape(start, stop)
+    shapes = [reference.shape(i) for i in range(start, stop)]
+    return len(set(shapes)) == 1 and all(target.shape(i) == shape for i, shape in zip(range(start, stop), shapes, strict=True))
+
+
+def raveled(rows: Column, start: int, stop: int) -> Array:
+    """Rows of one shape, one below the other: shape (``stop - start``, values of a row)."""
+    return rows.block(start, stop) if isinstance(rows, stored.Rows) else np.stack([rows[i].ravel() for i in range(start, stop)])
 
 
 def chunks(rows: Column) -> Iterator[tuple[int, int]]:
@@ -150,8 +164,7 @@ def _rows(reference: Column, target: Column, start: int, stop: int, tolerance: T
     shape = reference.shape(start)
     if math.prod(shape) == 0:
         return [RowDrift(i, Problem.NONE, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, (), (math.nan, math.nan)) for i in range(start, stop)]
-    left = np.stack([reference[i].ravel() for i in range(start, stop)])
-    right = np.stack([target[i].ravel() for i in range(start, stop)])
+    left, right = raveled(reference, start, stop), raveled(target, start, stop)
     if exact:
         return _exact_rows(left, right, shape, start)
     return _float_rows(left.astype(np.float64), right.astype(np.float64), shape, start, tolerance, None if widths is None else widths[start:stop])
@@ -197,28 +210,23 @@ def _float_rows(left: Array, right: Array, shape: tuple[int, ...], start: int, t
     single = np.finfo(np.float32)
     ulp = gap / np.spacing(np.clip(np.abs(a), single.tiny, single.max / 2).astype(np.float32)).astype(np.float64)
     worst = np.where(mismatch.any(axis=1), mismatch.argmax(axis=1), np.where(factor.max(axis=1) > 0, factor.argmax(axis=1), gap.argmax(axis=1)))
-    rms = np.sqrt((gap**2).mean(axis=1))
-    cosine = _cosine(a, b)
-    rows = []
-    for i, column in enumerate(worst):
-        bad = bool(mismatch[i].any())
-        top = math.inf if bad else float(factor[i].max())
-        problem = Problem.NONFINITE if bad else Problem.NONE if top <= 1.0 or not tolerance.numeric else Problem.DRIFT
-        rows.append(
-            RowDrift(
-                start + i,
-                problem,
-                math.inf if bad else float(gap[i].max()),
-                math.inf if bad else float(_ratio(gap[i].max(), scale[i])),
-                float(rms[i]),
-                float(cosine[i]),
-                float(ulp[i].max()),
-                top,
-                tuple(int(n) for n in np.unravel_index(column, shape)),
-                (float(left[i, column]), float(right[i, column])),
-            )
-        )
-    return rows
+    bad, each = mismatch.any(axis=1), np.arange(len(left))
+    top = np.where(bad, np.inf, factor.max(axis=1))
+    drifted = (top > 1.0) | np.isnan(top) if tolerance.numeric else np.zeros(len(top), dtype=bool)
+    problems = [Problem.NONFINITE if b else Problem.DRIFT if d else Problem.NONE for b, d in zip(bad.tolist(), drifted.tolist(), strict=True)]
+    largest = gap.max(axis=1)
+    columns = (
+        np.where(bad, np.inf, largest),
+        np.where(bad, np.inf, _ratio(largest, scale)),
+        np.sqrt((gap**2).mean(axis=1)),
+        _cosine(a, b),
+        ulp.max(axis=1),
+        top,
+    )
+    elements = zip(*(axis.tolist() for axis in np.unravel_index(worst, shape)), strict=True) if shape else [()] * len(left)
+    pairs = zip(left[each, worst].tolist(), right[each, worst].tolist(), strict=True)
+    numbers = (column.tolist() for column in columns)
+    return list(map(RowDrift, range(start, start + len(left)), problems, *numbers, elements, pairs))
 
 
 def _ratio(gap: Array, allowed: Array) -> Array:

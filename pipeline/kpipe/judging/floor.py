@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kpipe.judging.answers import ALONE, Answers
-from kpipe.judging.compare import kind_of
+from kpipe.judging.compare import chunks, kind_of
 from kpipe_stages.decisions import outputs_of
 
 if TYPE_CHECKING:
@@ -110,14 +110,16 @@ def _floor(rows: Rows, truth: Rows, precision: str, sensitivity: Array) -> Floor
     if len(rows) != len(truth):
         raise ValueError(f"{len(truth)} rows in float64 against {len(rows)} of the reference")
     errors, scales = np.zeros(len(rows)), np.zeros(len(rows))
-    for i in range(len(rows)):
-        left, right = rows[i].astype(np.float64), truth[i].astype(np.float64)
-        if left.shape != right.shape:
-            raise ValueError(f"row {i} has the shape {right.shape} in float64 and {left.shape} in the reference")
-        finite = np.isfinite(left)
-        scales[i] = float(np.abs(left[finite]).max(initial=0.0))
-        both = finite & np.isfinite(right)
-        errors[i] = float(np.abs(left[both] - right[both]).max(initial=0.0))
+    for start, stop in chunks(rows):
+        whole = (shape := rows.common_shape(start, stop)) is not None and shape == truth.common_shape(start, stop)
+        for first, last in [(start, stop)] if whole else [(i, i + 1) for i in range(start, stop)]:
+            if rows.shape(first) != truth.shape(first):
+                raise ValueError(f"row {first} has the shape {truth.shape(first)} in float64 and {rows.shape(first)} in the reference")
+            left, right = rows.block(first, last).astype(np.float64), truth.block(first, last).astype(np.float64)
+            finite = np.isfinite(left)
+            both = finite & np.isfinite(right)
+            scales[first:last] = np.abs(np.where(finite, left, 0.0)).max(axis=1, initial=0.0)
+            errors[first:last] = np.abs(np.where(both, left, 0.0) - np.where(both, right, 0.0)).max(axis=1, initial=0.0)
     return Floor(errors, scales, widths(errors, scales, precision, sensitivity))
 
 

@@ -159,6 +159,10 @@ def compute_dtypes(inspected: InspectResult | None) -> set[str]:
     return {policy.removeprefix("mixed_") for policy in policies} or {"float32"}
 
 
+OWN_LOADS = (".filling", ".cached")
+"""Loads with a setting that is kpipe's own: one that fails says nothing of the target."""
+
+
 def _before(evidence: Evidence, stages: Mapping[str, StageEvidence]) -> list[Finding]:
     """Findings about the candidate, the golden set and the steps that targets share."""
     findings = [from_observation(o) for o in (*evidence.refusals, *evidence.notes)]
@@ -173,7 +177,7 @@ def _before(evidence: Evidence, stages: Mapping[str, StageEvidence]) -> list[Fin
     for name, stage in stages.items():
         owner = ".".join(name.split(".")[:2])  # a target's name has no full stop; repeated loads are load.NAME.2, load.NAME.cached
         target = next((t for t in evidence.targets if owner in {f"prepare.{t.plan.name}", f"open.{t.plan.name}", f"load.{t.plan.name}"}), None)
-        if target is not None:
+        if target is not None and not name.endswith(OWN_LOADS):
             held = target.plan.memory_mib
             findings += stage_findings(stage, target=target.plan.name, required=target.plan.required, memory_mib=held)
     if any(name.startswith("run.") for name in stages):  # targets wait for these, so their evidence can only have been lost

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.judging.limits import Measured, Sample, check_limits, limit_findings
 from kpipe.judging.promises import class_of, own_tolerances
+from kpipe.judging.raced import race_of
 from kpipe.judging.repeats import relative_allowance
 from kpipe.judging.timed import quiet_loads, speed_findings, timed_outputs
 from kpipe.judging.times import sum_up_freshness, sum_up_loads, sum_up_offline, sum_up_server, summarise
@@ -42,12 +43,11 @@ def judge_times(bench: Bench, answers: Answers | None, stage: StageEvidence | No
         size_bytes=_size(bench),
     )
     limits = check_limits(bench.table.limits, measured)
-    for name, factor in bench.table.limits.relative.items():
-        bench.add("KP505", f"Limit {name} = {factor:g}x baseline could not be checked: there is no baseline.", place=name)
     limit_findings(limits, bench.add)
     found = {"load": sum_up_loads(loads, variants, shared=shared) or _load_beside(result), **(_times(timing) if timing else {})}
     speed_findings(replace(BLANK, **found), bench.add)
-    return {**found, "peak_rss_bytes": peak, "limits": limits}
+    raced = race_of(bench, answers, measured.size_bytes, measured.peak_bytes)
+    return {**found, "peak_rss_bytes": peak, "limits": (*limits, *raced.limits), "race": raced.record}
 
 
 def _times(timing: TimingResult) -> dict[str, Any]:

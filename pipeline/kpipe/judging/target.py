@@ -311,6 +311,7 @@ def _artifact(bench: Bench) -> ArtifactRecord | None:
         ops=dict(artifact.ops),
         inventory=artifact.inventory,
         opset=artifact.opset,
+        reused=artifact.reused,
         fixed_batch=artifact.batch,
         variant=artifact.variant or bench.plan.quantize,
         companions=tuple(_below(bench.scene.evidence.folder or bench.scene.run, path) for path in artifact.companions),

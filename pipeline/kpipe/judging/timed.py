@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.evidence import Ending
 from kpipe_stages.codec import decode
+from kpipe_stages.deciding_limits import SLOWER
 from kpipe_stages.protocol import RunResult
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 KEPT = 0.1
 """A repeated input that saves no more than this share of a fresh one's time isn't answered from memory."""
+
+STOLEN_WORTH_SAYING = 0.005
 
 VARIANTS = {"cached": "compile cache", "cold_file": "cold file"}
 """Ending of a load stage's name to what its record is called."""
@@ -72,7 +75,13 @@ def _freshness(found: FreshRecord | None, add: Add) -> None:
 
 
 def _server(found: ServerRecord | None, add: Add) -> None:
-    if found is not None and not found.held:
+    if found is None or found.held:
+        return
+    machine = found.latency.machine
+    if machine is not None and machine.disturbed and found.rate < SLOWER * found.capacity:
+        cause = f"At {found.rate:g} requests a second they piled up, and others took the machine meanwhile: whether the rate can be held can't be told yet."
+        add("KP506", cause, place="server", remedy="Run again on a quiet machine.", rate=found.rate, capacity=found.capacity)
+    else:
         cause = f"At {found.rate:g} requests a second they pile up: the calls alone allow {found.capacity:.4g} a second."
         add("KP512", cause, place="server", rate=found.rate, capacity=found.capacity)
 
@@ -96,7 +105,7 @@ def busy(machine: MachineRecord) -> str:
     """``others used 40% of the processors, its threads waited 0.12 s for one in each second``."""
     parts = [f"others used {machine.others:.0%} of the processors"] if machine.others else []
     parts += [f"its threads waited {machine.waited:.2g} s for one in each second"] if machine.waited else []
-    parts += [f"{machine.stolen:.0%} was stolen"] if machine.stolen else []
+    parts += [f"{machine.stolen:.0%} was stolen"] if machine.stolen and machine.stolen >= STOLEN_WORTH_SAYING else []
     return ", ".join(parts) or "nothing known"
 
 

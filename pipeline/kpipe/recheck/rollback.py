@@ -164,6 +164,8 @@ def restoring(bundle: Bundle) -> tuple[str, ...]:
         versions = ", ".join(f"{name}=={version}" for name, version in sorted(target.versions.items()))
         settings = ", ".join(f"{key} = {value}" for key, value in {**target.job.chosen, **target.job.settings}.items()) or "no settings"
         threads = f", {target.job.threads} threads" if target.job.threads else ""
+        threads += f", processors {', '.join(map(str, target.job.affinity))}" if target.job.affinity else ""
+        threads += f", {target.job.memory_mib} MiB of private memory" if target.job.memory_mib else ""
         lines.append(f"{target.name}  SHA-256 {target.sha256}  {bundle.artifact(target.name)}")
         lines.append(f"    {versions}; {settings}{threads}; requirements/{target.interpreter}.txt")
     return tuple(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,12 @@ if TYPE_CHECKING:
     from kpipe.record import RunRecord
 
 MARKDOWN = "report.md"
+
+
+def import_libraries() -> None:
+    """Import what the reports are made with, for a caller that has to wait for something else meanwhile: it takes half a second."""
+    for name in ("matplotlib.figure", "matplotlib.backends.backend_svg", "kpipe.report.html"):
+        importlib.import_module(name)
 
 
 def render_all(record: RunRecord, pictures: Mapping[str, str]) -> dict[str, str]:

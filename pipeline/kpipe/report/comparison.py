@@ -137,10 +137,14 @@ def _targets(found: Comparison) -> Block:
     rows = []
     for t in found.targets:
         rows.append((t.target, "status", t.before or text.ABSENT, t.now or text.ABSENT, "same" if t.before == t.now else "changed"))
-        rows += [("", pair.name, shown(pair, pair.before), shown(pair, pair.now), pair.told if pair.name not in TIMES else "*") for pair in t.numbers]
-    timed = any(pair.name in TIMES for t in found.targets for pair in t.numbers)
-    note = next((pair.told for t in found.targets for pair in t.numbers if pair.name in TIMES), "")
-    return Block("Targets", ("target", "", "before", "now", ""), tuple(rows), (2, 3), f"* {note}" if timed else "")
+        rows += [("", pair.name, shown(pair, pair.before), shown(pair, pair.now), "*" if _apart(pair) else pair.told) for pair in t.numbers]
+    note = next((pair.told for t in found.targets for pair in t.numbers if _apart(pair)), "")
+    return Block("Targets", ("target", "", "before", "now", ""), tuple(rows), (2, 3), f"* {note}" if note else "")
+
+
+def _apart(pair: Pair) -> bool:
+    """A time of which only each run's own session is known."""
+    return pair.name in TIMES and pair.told.startswith("not interleaved")
 
 
 def shown(pair: Pair, value: float | None) -> str:

@@ -61,6 +61,8 @@ def _document(record: RunRecord, targets: list[TargetRecord]) -> str:
             "size": artifact.size,
         }
         facts |= {"repairs": list(artifact.repairs), "fixed_batch": artifact.fixed_batch or "any", "converters": artifact.versions}
+        if artifact.reused:
+            facts["reused"] = artifact.reused
     document["artifact"] = _table(facts)
     document["signature"] = _table(_signature(record, targets[0]))
     variant = VARIANTS.get(artifact.format, {}).get(artifact.variant) if artifact is not None and not artifact.provided else None
@@ -89,6 +91,7 @@ def _target(target: TargetRecord) -> dict[str, Any]:
         "required": target.required,
         "settings": {**target.chosen_settings, **target.settings},
         "settings_chosen_by_kpipe": sorted(target.chosen_settings),
+        "held_to": dict(target.confined),
         "precision": target.effective_precision,
         "versions": target.identity.versions if target.identity else {},
         "cpu": target.identity.cpu if target.identity else "",

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kpipe.evidence import Ending, StageEvidence
 from kpipe.running import jobs
+from kpipe.running.launch import Order, finished
 from kpipe.running.request import Resolved
+from kpipe.running.reuse import Places, Shelf
+from kpipe.running.reuse_key import key_or_none
 from kpipe.running.workshop import Workshop
 from kpipe_stages.catalog import RUNTIMES, VARIANTS
 from kpipe_stages.codec import decode
@@ -22,6 +26,7 @@ from kpipe_stages.protocol import (
     Observation,
     OpenArtifactJob,
     QuantizeJob,
+    Result,
     Signature,
 )
 
@@ -48,6 +53,10 @@ class Artifacts:
     """Format and variant to what makes it."""
     used: dict[str, Artifact] = field(default_factory=dict)
     """Target name to the artifact it was run on."""
+    shelf: Shelf | None = None
+    """Artifacts of earlier runs; None where none is to be used."""
+    to_keep: list[tuple[str, Result, Places]] = field(default_factory=list)
+    """Key, answer and places of what this run made."""
     problems: dict[str, list[Observation]] = field(default_factory=dict)
     """Target name to what was found about its artifact."""
 
@@ -74,7 +83,7 @@ class Artifacts:
         )
         job = replace(job, calibrates=calibrates)
         try:
-            stage = await self.shop.in_turn(self.shop.order("export", "export", job))
+            stage = await self._made(self.shop.order("export", "export", job))
             if stage.result is not None and stage.result.data:
                 result = decode(ExportResult, stage.result.data)
                 self._settle("signature", result.signature)
@@ -113,12 +122,39 @@ class Artifacts:
                     repairs=saved_model.repairs,
                     op_layers=saved_model.op_layers,
                 )
-                stage = await self.shop.in_turn(self.shop.order("export_openvino", "export_openvino", job))
+                stage = await self._made(self.shop.order("export_openvino", "export_openvino", job), (saved_model,))
                 if stage.result is not None and stage.result.data:
                     future.set_result(decode(ArtifactResult, stage.result.data).artifact)
         finally:
             if not future.done():
                 future.set_result(None)
+
+    async def _made(self, order: Order, sources: tuple[Artifact, ...] = ()) -> StageEvidence:
+        """What a stage makes: an earlier run's, where nothing that it depends on has changed; else made now, and kept for a later run."""
+        launcher, shelf = self.shop.launcher, self.shelf
+        if isinstance(order.params, QuantizeJob):  # calibration tensors are hashed, which takes time
+            key = await asyncio.to_thread(key_or_none, order, sources) if shelf is not None else None
+        else:  # at once: most targets wait for the export, so it has to be the first in line for a slot
+            key = key_or_none(order, sources) if shelf is not None else None
+        if shelf is None or key is None or (launcher.resume and finished(launcher.folder / order.name, order)):
+            return await self.shop.in_turn(order)
+        places = Places(self.shop.folder.artifacts, launcher.folder / order.name)
+        begin = launcher.now()
+        found = await asyncio.to_thread(shelf.take, key, order, places) if shelf.holds(key) else None
+        if found is not None:
+            evidence = StageEvidence(order.name, Ending.OK, "", begin, launcher.now(), found, reused=True)
+            self.shop.stages[order.name] = evidence
+            return evidence
+        evidence = await self.shop.in_turn(order)
+        if evidence.ending is Ending.OK and evidence.result is not None:
+            self.to_keep.append((key, evidence.result, places))
+        return evidence
+
+    async def keep(self) -> None:
+        """Keep what this run made for later ones. Called when its timed phases are over: copying files would disturb them."""
+        if self.shelf is not None:
+            for key, result, places in self.to_keep:
+                await asyncio.to_thread(self.shelf.keep, key, result, places)
 
     async def quantize(self, plans: Sequence[TargetPlan], calibration: Awaitable[PrepareResult | None], tensors: Path) -> Artifact | None:
         """Make a precision variant as soon as its float artifact is there; None where there will be none, which findings say.
@@ -154,7 +190,7 @@ class Artifacts:
             parameters=self.parameters,
             repairs=self.shop.contract.export.repairs,
         )
-        stage = await self.shop.in_turn(self.shop.order(f"quantize.{kind}.{variant}", f"quantize_{kind}", job))
+        stage = await self._made(self.shop.order(f"quantize.{kind}.{variant}", f"quantize_{kind}", job))
         return decode(ArtifactResult, stage.result.data).artifact if stage.result is not None and stage.result.data else None
 
     def _candidate(self, signature: Signature) -> Artifact:

@@ -32,6 +32,8 @@ from kpipe.running.own_inputs import fingerprint, prepare_own
 from kpipe.running.plan import input_specs, plan_reference, plan_targets
 from kpipe.running.quiet import quiet_loads
 from kpipe.running.request import Resolved, calibration_record
+from kpipe.running.reuse import Shelf
+from kpipe.running.reuse_key import prepare as prepare_keys
 from kpipe.running.workshop import Workshop
 from kpipe_stages.catalog import RUNTIMES, VARIANTS
 from kpipe_stages.codec import decode
@@ -93,13 +95,17 @@ class Validation:
         if self.refusals:
             raise Stopped
         self.shop.warm()
+        keys = asyncio.create_task(asyncio.to_thread(prepare_keys))
         inspected, early = await self._look()
+        await keys
         async with asyncio.TaskGroup() as group:
             await self._run(group, inspected, early)
         await self._decide(inspected)
         await self._time()
         self.artifacts.verify()
         self._verify_code()
+        if not self.refusals and not self.artifacts.problems:
+            await self.artifacts.keep()
 
     async def _look(self) -> tuple[InspectResult, PrepareResult | None]:
         """Inspect the archive while golden files are decoded; refuse before a framework sees either."""
@@ -394,7 +400,7 @@ async def collect(resolved: Resolved, folder: RunFolder, on_event: Callable[[str
     launcher = Launcher(folder.stages, began, hear, resume=request.resume)
     contract = resolved.loaded.contract
     shop = Workshop(contract, folder, launcher, asyncio.Semaphore(request.jobs or system.cores()), request.cache)
-    artifacts = Artifacts(shop, resolved, parameters=0)
+    artifacts = Artifacts(shop, resolved, parameters=0, shelf=Shelf(shop.cache / "exports") if resolved.reuses else None)
     validation = Validation(
         resolved=resolved,
         shop=shop,

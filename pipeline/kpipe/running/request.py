@@ -10,7 +10,7 @@ from kpipe.contract import CONTRACT_NAME, Contract, LoadedContract, input_files,
 from kpipe.errors import GoldenError, UsageError, nearest
 from kpipe.golden import GoldenSet, array_golden_set, load_golden_folder, rule_problems, sha256_of
 from kpipe.inputs import Input, raw_inputs
-from kpipe.profiles import PROFILES, Profile
+from kpipe.profiles import PROFILES, SIGNOFF, Profile
 from kpipe.record import CalibrationRecord
 from kpipe.rules import place_of_rule
 from kpipe_stages.decisions import runs_code
@@ -39,6 +39,8 @@ class Request:
     """``--baseline``: an earlier model's run or bundle."""
     waivers: Path | None = None
     """``--waivers``; else ``waivers.toml`` beside the contract. What a run is judged with, not what it does."""
+    reuse: bool = False
+    """Take artifacts that an earlier run made of the same things from kpipe's cache, and keep this run's there."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Resolved:
     def profile(self) -> Profile:
         """How much is asked: the command's word, else the contract's."""
         return PROFILES[self.request.profile or self.loaded.contract.run.profile]
+
+    @property
+    def reuses(self) -> bool:
+        """Whether artifacts of earlier runs may be used: never in the sign-off profile, whose files are made from the candidate before its eyes."""
+        return self.request.reuse and self.profile is not SIGNOFF
 
 
 def resolve(request: Request, *, golden: bool = True) -> Resolved:

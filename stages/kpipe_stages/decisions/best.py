@@ -58,6 +58,20 @@ def argmax(spec: DecisionSpec, row: Any) -> Decision:
     return Decision(label(spec, top), top, gap(best, second), (best, second), tied=best == second)
 
 
+def argmax_block(spec: DecisionSpec, block: Array) -> list[Decision]:
+    """As `argmax` on each row of a block, shape (rows, classes)."""
+    scores = _scores(spec, block)
+    tops = scores.argmax(axis=1)
+    each = np.arange(len(scores))
+    best = scores[each, tops]
+    others = scores.copy()
+    others[each, tops] = -math.inf
+    second = others.max(axis=1)
+    undecidable = np.asarray(np.isnan(scores).any(axis=1)).tolist()
+    found = zip(tops.tolist(), best.tolist(), second.tolist(), undecidable, strict=True)
+    return [undecided() if nan else Decision(label(spec, top), top, gap(high, low), (high, low), tied=high == low) for top, high, low, nan in found]
+
+
 def top_k(spec: DecisionSpec, row: Any) -> Decision:
     """The ``k`` best classes, in order or as a set."""
     scores = _scores(spec, row)

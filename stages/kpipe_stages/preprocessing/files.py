@@ -27,11 +27,15 @@ def read_bytes(path: str | Path, max_bytes: int) -> bytes:
         ) from error
     except (OSError, ValueError) as error:
         raise PreprocessError("read", f"{path} can't be opened: {error}", "a readable file", "Mend the path or its permissions.", "KP101") from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    known = os.fstat(handle)
+    if not stat.S_ISREG(known.st_mode):
         os.close(handle)
         raise PreprocessError("read", f"{path} is not a regular file", "a file", "Point the manifest at the raw file itself.")
     with os.fdopen(handle, "rb") as stream:
-        data = stream.read(max_bytes + 1)
+        wanted = min(known.st_size, max_bytes) + 1  # asked for `max_bytes`, Python would set so much memory aside for every file
+        data = stream.read(wanted)
+        if len(data) == wanted <= max_bytes:  # it has grown since
+            data += stream.read(max_bytes + 1 - wanted)
     if len(data) > max_bytes:
         raise PreprocessError("read", f"{path} is larger than {max_bytes:,} bytes", "a smaller file", "Raise max_bytes if the file is meant.")
     return data

@@ -29,6 +29,7 @@ from kpipe_stages.protocol.inputs import (
 )
 from kpipe_stages.protocol.inspecting import ArchiveLimits, InspectJob, InspectResult, LayerRow
 from kpipe_stages.protocol.messages import PROTOCOL, Failure, Identity, Job, Observation, Result, Signature, StageError, Status, TensorSpec, Trust
+from kpipe_stages.protocol.racing import RaceJob, RaceResult, RaceRound
 from kpipe_stages.protocol.running import AxisSize, BatchPadding, ProbeResult, RunJob, RunResult, ShapeCase, ShapeOutcome, ShapesResult
 from kpipe_stages.protocol.timing import BatchTimes, Freshness, Latency, LoadTimes, Served, TimingPlan, TimingResult, Window
 from kpipe_stages.protocol.training import Cadence, CheckpointCost, Epoch, Preserved, Resumption, TrainJob, TrainResult
@@ -74,6 +75,9 @@ __all__ = [
     "Preserved",
     "ProbeResult",
     "QuantizeJob",
+    "RaceJob",
+    "RaceResult",
+    "RaceRound",
     "Result",
     "Resumption",
     "RunJob",

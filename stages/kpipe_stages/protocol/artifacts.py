@@ -94,6 +94,8 @@ class Artifact:
     """``ops`` with version, dtypes and layers."""
     opset: int = 0
     """ONNX only: the opset of ai.onnx that the file declares; 0 elsewhere."""
+    reused: str = ""
+    """The entry of kpipe's cache that it was taken from; empty where this run made it."""
 
 
 @dataclass(frozen=True)
