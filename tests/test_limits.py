@@ -16,7 +16,7 @@ from kpipe.judging.limits import Measured, Sample, check_limits, limit_findings,
 from kpipe.loads import CHEAP_LEAST, LEAST, MOST, decide, enough, sum_up
 from kpipe_stages.deciding_limits import SLOWER, undecided
 from kpipe_stages.deciding_limits import decide as decide_calls
-from kpipe_stages.disturbance import OTHERS, Watch, is_disturbed, share
+from kpipe_stages.disturbance import OTHERS, OwnWaits, Waits, Watch, is_disturbed, share, waited_ns
 from kpipe_stages.intervals import Held
 from kpipe_stages.protocol import Latency, LoadTimes, Window
 
@@ -227,6 +227,17 @@ def test_a_watch_counts_every_call_and_sees_its_own_process_as_its_own() -> None
     assert watch.finish() == windows
     known = [w.others for w in windows if w.others is not None]
     assert all(0 <= other <= 1 for other in known)
+
+
+def test_waits_and_work_of_ones_own_are_counted() -> None:
+    own, waits = OwnWaits(), Waits()
+    before = own.ns()
+    assert waits.during(lambda: sum(range(2_000_000))) == 1_999_999_000_000
+    assert own.ns() >= before
+    assert waits.worked > 0
+    assert (waits.seconds is None) == (waited_ns() is None)
+    assert waits.seconds is None or waits.seconds >= 0
+    assert own.known == (waited_ns() is not None)
 
 
 # ---------------------------------------------------------------- loads

@@ -162,7 +162,7 @@ class _Asking:
         formats = jobs.needed_formats(exported)
         self.artifacts.expect((*formats, "signature"))
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.artifacts.export(formats, calibrates=False))
+            group.create_task(self.artifacts.export(formats, calibrates=jobs.calibrates_litert(exported)))
             if any(RUNTIMES[plan.runtime].artifact == "openvino_ir" and not plan.provided for plan in exported):
                 self.artifacts.expect(("openvino_ir",))
                 group.create_task(self.artifacts.convert_openvino())

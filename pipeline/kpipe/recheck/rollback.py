@@ -138,6 +138,7 @@ def words_of(one: Outcome) -> tuple[str, ...]:
 def _entry(request: RollbackRequest, table: Rechecked, accepted: tuple[str, ...]) -> Entry:
     contents = request.bundle.contents
     notes = (f"re-checked in {', '.join(table.columns)}: {table.verdict}", *(f"accepted: {word}" for word in accepted))
+    notes += tuple(f"not checked: {name}, which is relative to a baseline" for name in table.relative.get(request.bundle.id, ()))
     notes += ("the signature was not checked",) if request.unproved else ()
     return Entry(
         version=LOG_VERSION,
