@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import natives
 import table_exports
 import table_gate
 import table_many
@@ -41,6 +42,7 @@ TABLES = {
     "gate": Table("The whole gate: digits, eight targets; and what starts at once", gate),
     "exports": Table("Exports: MobileNetV2", table_exports.exports),
     "many": Table("Many golden inputs, many cells", table_many.many),
+    "natives": Table("Times beside the runtimes' own tools, and what the timing loop adds", natives.natives),
     "selftest": Table("Planted faults", table_selftest.selftest, default=False),
 }
 """A table more is a function from a `Bench` to its rows, and a line here."""

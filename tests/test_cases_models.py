@@ -358,6 +358,16 @@ def test_the_setting_stated_passes_and_the_machines_own_choice_fails(gate: Gate)
     assert (str(run.verdict), int(run.exit_code)) == ("PASS", 0)
 
 
+def test_a_threshold_that_a_machines_own_precision_crosses_is_told(gate: Gate) -> None:
+    run = gate.run("near_a_threshold", only("onnxruntime") + "[targets.openvino]\n")
+    coarse = bool({"avx512_bf16", "amx_bf16"} & set(run.record.environment.cpu_features))
+    assert {f.target for f in run.record.findings if f.code == "KP308"} == {"openvino"}
+    assert {f.target for f in run.record.findings if f.code == "KP309"} == ({"openvino"} if coarse else set())
+    assert all(t.cells.failed == 0 and t.flips == 0 for t in run.record.targets)
+    assert str(run.verdict) == ("FAIL" if coarse else "PASS")
+    check_answers(run, gate.cases / "near_a_threshold")
+
+
 # ------------------------------------------------------------ OpenVINO fed from ONNX
 
 
@@ -395,6 +405,17 @@ def test_openvino_on_an_ir_read_from_onnx_is_wrong_in_batches_only(gate: Gate, o
 
 def test_openvino_on_the_onnx_file_itself_is_wrong_in_batches_only(gate: Gate, onnx_file: Path) -> None:
     check_wrong_in_batches(gate.run("63_two_lstm_openvino_onnx", FROM_ONNX.format(artifact=onnx_file)))
+
+
+def test_a_masked_gru_that_openvino_cannot_read_from_onnx_is_no_silence(gate: Gate) -> None:
+    """Sibling of 63: there the file is read and wrong, here it is refused; either way the ONNX file's own runtime is right."""
+    file = gate.run(*_order_of("recurrent")).folder / "artifacts" / "onnx" / "model.onnx"
+    same_file = f'[targets.onnxruntime]\nartifact = "{file}"\n'
+    run = gate.run("recurrent", FROM_ONNX.format(artifact=file) + same_file)
+    assert statuses(run.record) == {"ov_from_onnx": "fail", "onnxruntime": "pass"}
+    assert target(run.record, "ov_from_onnx").cells.passed == 0
+    assert (str(run.verdict), int(run.exit_code)) == ("FAIL", 1)
+    assert {"KP303", "KP201", "KP311"} & {f.code for f in run.record.findings if f.target == "ov_from_onnx"}
 
 
 # ------------------------------------------------------------ code and custom objects

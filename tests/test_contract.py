@@ -311,6 +311,7 @@ def test_an_unknown_key_is_refused_at_every_level_with_the_nearest_one(text: str
         ("[timing]\ncalls = -1", ("timing.calls", "-1")),
         ("[timing]\nserver_rate = 0", ("timing.server_rate", "0", "greater than 0")),
         ("[timing]\noffline_batches = [0]", ("timing.offline_batches", "0")),
+        ("[targets.litert.limits]\nserver_p99_ms = 5", ("targets.litert.limits.server_p99_ms", "[timing] server_rate")),
         ("[targets.litert]\naffinity = [1, 1]", ("targets.litert.affinity", "each processor once")),
         ("[targets.litert]\naffinity = [-1]", ("targets.litert.affinity", "-1")),
         ("[targets.litert]\nmemory_mib = 0", ("targets.litert.memory_mib", "0")),

@@ -314,6 +314,17 @@ def test_times_that_leave_the_code_out_say_so(tmp_path: Path) -> None:
     assert "End-to-end times leave out the decision code: own_rule:decide." in bench.judge().caveats
 
 
+def test_a_limit_on_all_of_the_way_is_not_kept_by_the_part_that_was_timed(tmp_path: Path) -> None:
+    bench = coded(tmp_path)
+    timed = Latency((1e-3,) * 200, 20, stable=True, worst_difference=0.0, worst_relative=0.0, decision_changes=0, compared=200)
+    bench.timings = {"litert": result("run_litert", TimingResult(timed, timed))}
+    limited = bench.text + "limits = { p50_ms = 2.0, end_to_end_p50_ms = 2.0 }\n"
+    checks = {check.name: check.value for check in row(bench.judge(limited)).limits}
+    assert checks["p50_ms"] == pytest.approx(1.0)
+    assert checks["end_to_end_p50_ms"] is None
+    assert ("KP505", "end_to_end_p50_ms") in {(f.code, f.place) for f in bench.judge(limited).findings}
+
+
 def test_what_is_code() -> None:
     assert runs_code("a:b")
     assert not runs_code("argmax")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kpipe.axes import placed_axes
 from kpipe.contract import check_names, parse_contract
 from kpipe.drafting import RawFiles, draft_contract, draft_manifest
 from kpipe.golden import load_golden_folder
@@ -54,6 +56,62 @@ def test_every_draft_is_a_contract_for_its_model(signature: Signature, data: st.
     assert all(t.settings == {"INFERENCE_PRECISION_HINT": "f32"} for name, t in contract.targets.items() if "openvino" in name)
     telling = [name for name, a in activations.items() if a != "linear"]
     assert (contract.decision is not None) == (len(telling) == 1)
+
+
+def uncommented(text: str) -> str:
+    """The draft with its proposals in force: commented tables and what stands in them."""
+    lines, inside = [], False
+    for line in text.split("\n"):
+        inside = line.startswith("# [") or (inside and line.startswith("# "))
+        lines.append(line.removeprefix("# ") if inside else line)
+    return "\n".join(lines)
+
+
+@given(signatures, names)
+@settings(deadline=None)
+def test_what_is_proposed_in_comments_is_a_contract_too(signature: Signature, name: str) -> None:
+    facts = dataclasses.replace(inspected({}), model_name=name)
+    text = draft_contract(signature, facts, custom_objects=[], golden=None, runtimes=ALL)
+    contract = parse_contract(uncommented(text), "kpipe.toml")
+    assert contract.product is not None
+    free = [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape or ()) if axis and size is None]
+    assert sorted(place for axis in placed_axes(contract, signature, "kpipe.toml") for place in axis.places) == sorted(free)
+    assert not parse_contract(text, "kpipe.toml").axes
+
+
+@pytest.mark.parametrize(
+    ("shape", "files", "axes", "steps", "pads"),
+    [
+        ((None, None, 3), [(5, 3), (9, 3), (2, 3), (9, 3)], {"time": (2, 5, 9)}, [], {"at": "end", "value": 0}),
+        ((None, None, 3), [(5, 3), (5, 3)], {"time": (5, 5, 5)}, [], None),
+        ((None, None, 3), [(0, 3)], {"time": (0, 1, 1)}, [], None),
+        ((None, None, 3), [(5,)], {}, [], None),
+        ((None, None, None, 2), [(8, 4, 2), (6, 9, 2)], {"height": (6, 6, 8), "width": (4, 4, 9)}, [], None),
+        ((None, 6, 3), [(5, 3), (9, 3)], {}, [{"length": 6, "truncation": "end", "padding": "end", "value": 0}], None),
+        ((None, 6, 3), [(6, 3)], {}, [], None),
+    ],
+)
+def test_free_axes_take_the_sizes_of_the_golden_inputs(
+    shape: tuple[int | None, ...],
+    files: list[tuple[int, ...]],
+    axes: dict[str, tuple[int, int, int]],
+    steps: list[dict[str, Any]],
+    pads: dict[str, Any] | None,
+) -> None:
+    signature = Signature((TensorSpec("x", shape, "float32"),), (TensorSpec("y", (None, 2), "float32"),))
+    raw = RawFiles("npy", "npy", shapes=tuple(files))
+    text = draft_contract(signature, inspected({}), custom_objects=[], golden=None, runtimes=ALL, raw=raw)
+    contract = parse_contract(text, "kpipe.toml")
+    assert {name: (table.min, table.typical, table.max) for name, table in contract.axes.items()} == axes
+    assert list(contract.inputs["x"].steps) == steps
+    found = contract.inputs["x"].pad_batches
+    assert (found and {"at": found.at, "value": found.value}) == pads
+
+
+def test_the_side_of_truncation_is_asked_for_where_the_model_takes_any_length() -> None:
+    signature = Signature((TensorSpec("x", (None, None), "int32"),), (TensorSpec("y", (None, 2), "float32"),))
+    text = draft_contract(signature, inspected({}), custom_objects=[], golden=None, runtimes=ALL, raw=RawFiles("text"))
+    assert 'truncation = "end" or "start"' in text
 
 
 @pytest.mark.parametrize(("channels", "word"), [(1, "gray"), (3, "rgb"), (4, "rgba")])

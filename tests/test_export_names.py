@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kpipe_stages.artifacts.inventory import LEAST_PARAMETERS, Opened, bind, compare_size, identifier, identifiers, match_names
 from kpipe_stages.artifacts.litert import _reason
+from kpipe_stages.artifacts.op_names import layers_of
 from kpipe_stages.digest import digest, size
 from kpipe_stages.keras_calling import unique_names
 from kpipe_stages.keras_loading import telling_line
@@ -191,3 +192,24 @@ Details:
 """
     assert _reason(text) == ("'tf.Erfinv' op is neither a custom op nor a flex op", ["Erfinv"])
     assert _reason("") == ("no reason given", [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "op", "layers"),
+    [
+        ("openvino_ir", "Convolution", ["conv"]),
+        ("openvino_ir", "Swish", ["act"]),
+        ("openvino_ir", "Softmax", ["head"]),
+        ("openvino_ir", "Add", ["head", "conv"]),
+        ("openvino_ir", "Constant", []),
+        ("litert", "FULLY_CONNECTED", ["head"]),
+        ("litert", "LOGISTIC", ["act"]),
+        ("onnx", "Gemm", ["head"]),
+        ("onnx", "Transpose", []),
+        ("saved_model", "MatMul", ["head"]),
+        ("saved_model", "Gemm", []),
+    ],
+)
+def test_an_op_of_a_format_is_led_back_to_its_layers(kind: str, op: str, layers: list[str]) -> None:
+    known = {"Conv2D": ["conv"], "Sigmoid": ["act"], "MatMul": ["head"], "BiasAdd": ["head", "conv"], "Softmax": ["head"]}
+    assert layers_of(kind, op, known) == layers

@@ -287,6 +287,10 @@ def other_artifact(place: Path) -> None:
     contract(place, '[targets.litert]\nartifact = "model.tflite"\n')
 
 
+def variant(place: Path) -> None:
+    contract(place, '[targets.litert]\nquantize = "float16"\n')
+
+
 def wrong_step(place: Path) -> None:
     text = (place / "kpipe.toml").read_text(encoding="utf-8")
     (place / "kpipe.toml").write_text(text.replace("{ resize = [16, 16]", "{ resize = [15, 16]"), encoding="utf-8")
@@ -305,6 +309,7 @@ def wrong_step(place: Path) -> None:
         (("--by", "hardness"), None, "hardness"),
         (("--target", "litert3"), None, "no such target"),
         (("--target", "litert"), other_artifact, "--target litert: there is no artifact to run"),
+        (("--target", "litert"), variant, "it is a precision variant, and mining makes none"),
         (("--model", "none.keras"), None, "none.keras does not exist"),
         (("--model", "broken.keras"), broken_model, "is refused, so it was not asked: KP0"),
         ((), other_model, "the contract names 0000"),

@@ -232,6 +232,17 @@ def test_init_takes_the_kind_that_the_model_is_made_of_and_leaves_the_others_out
     assert look_at(files).kind == kind
 
 
+def test_shapes_of_arrays_are_read_off_their_headers(tmp_path: Path) -> None:
+    files = [tmp_path / "a.npy", tmp_path / "b.npy"]
+    for length, file in enumerate(files, start=3):
+        np.save(file, np.zeros((length, 2), np.float32))
+    assert look_at(files).shapes == ((3, 2), (4, 2))
+    files[1].write_bytes(b"no array")
+    assert look_at(files).shapes == ()
+    files[1].write_bytes(b"")
+    assert look_at(files).shapes == ()
+
+
 def test_init_refuses_a_table_that_is_no_golden_set(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from kpipe.judging.limits import Measured, Sample, check_limits, limit_findings,
 from kpipe.loads import CHEAP_LEAST, LEAST, MOST, decide, enough, sum_up
 from kpipe_stages.deciding_limits import SLOWER, undecided
 from kpipe_stages.deciding_limits import decide as decide_calls
-from kpipe_stages.disturbance import OTHERS, Watch, is_disturbed, share
+from kpipe_stages.disturbance import OTHERS, OwnWaits, Waits, Watch, is_disturbed, share, waited_ns
 from kpipe_stages.intervals import Held
 from kpipe_stages.protocol import Latency, LoadTimes, Window
 
@@ -154,6 +155,18 @@ def test_what_waiting_cannot_explain_is_missed_for_sure() -> None:
     assert decide_calls(sleepy, [window(200, others=0.9)], 50, 6e-3 / SLOWER, 1).held is Held.OPEN
 
 
+def test_what_each_calls_own_thread_waited_is_let_off_that_call_alone() -> None:
+    """Calls of 5 ms and some waiting: that the slow ones waited long doesn't make the others fast."""
+    waits = [8e-3 if call % 2 else 0.0 for call in range(200)]
+    sleepy = [5.1e-3 + wait for wait in waits]
+    unknown = [window(200, others=0.9, waited=sum(waits) + 0.01)]
+    assert decide_calls(sleepy, unknown, 50, 1e-3, 1).held is Held.OPEN
+    busy = [replace(unknown[0], in_calls_s=0.01)]
+    assert decide_calls(sleepy, busy, 50, 1e-3, 1, waits).held is Held.MISSED
+    short = [0.5e-3 + wait for wait in waits]
+    assert decide_calls(short, busy, 90, 1e-3, 1, waits).held is Held.OPEN
+
+
 @given(st.lists(st.floats(1e-6, 1e-2), min_size=12, max_size=300), st.floats(1e-6, 1e-2), st.floats(0, 1), st.floats(0, 10))
 def test_a_disturbance_only_ever_turns_missed_into_open(calls: list[float], limit: float, others: float, waited: float) -> None:
     plain = decide_calls(calls, [window(len(calls))], 50, limit, 1).held
@@ -166,6 +179,30 @@ def test_the_worker_goes_on_while_a_limit_is_open() -> None:
     assert undecided(latency, {"50": 1.5e-3}, 1)
     assert not undecided(latency, {"50": 9e-3}, 1)
     assert not undecided(latency, {}, 1)
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5])
+def test_a_limit_at_the_true_percentile_is_hardly_ever_decided_however_often_one_looks(memory: float) -> None:
+    """Whatever is decided then is wrong; calls are taken as the worker takes them, each as much like the one before as ``memory`` says."""
+    generator, decided = np.random.default_rng(21), 0
+    for _ in range(200):
+        steps = generator.standard_normal(3200)
+        for at in range(1, len(steps)):
+            steps[at] = memory * steps[at - 1] + math.sqrt(1 - memory**2) * steps[at]
+        calls = np.exp(steps)
+        for look, count in enumerate((200, 400, 800, 1600, 3200), start=1):
+            if decide_calls(calls[:count], [], 90, math.exp(1.2815516), look).held is not Held.OPEN:
+                decided += 1
+                break
+    assert decided / 200 <= 0.03
+
+
+def test_a_limit_ten_per_cent_away_is_decided() -> None:
+    generator = np.random.default_rng(22)
+    for away, answer in ((1.1, Held.MET), (0.9, Held.MISSED)):
+        for _ in range(50):
+            calls = 1e-3 * np.exp(0.1 * generator.standard_normal(800))
+            assert decide_calls(calls, [], 50, 1e-3 * away, 3).held is answer
 
 
 def test_disturbed_is_told_from_unknown() -> None:
@@ -192,6 +229,17 @@ def test_a_watch_counts_every_call_and_sees_its_own_process_as_its_own() -> None
     assert all(0 <= other <= 1 for other in known)
 
 
+def test_waits_and_work_of_ones_own_are_counted() -> None:
+    own, waits = OwnWaits(), Waits()
+    before = own.ns()
+    assert waits.during(lambda: sum(range(2_000_000))) == 1_999_999_000_000
+    assert own.ns() >= before
+    assert waits.worked > 0
+    assert (waits.seconds is None) == (waited_ns() is None)
+    assert waits.seconds is None or waits.seconds >= 0
+    assert own.known == (waited_ns() is not None)
+
+
 # ---------------------------------------------------------------- loads
 
 
@@ -214,6 +262,12 @@ def test_loads_on_a_busy_machine_fail_nothing_that_they_may_explain() -> None:
     assert decide([load(1.0, busy)] * 3, 0.6) is Held.OPEN
     assert decide([load(1.0, busy), *[load(1.0)] * 3], 0.6) is Held.MISSED
     assert decide([load(1.0, busy)] * 3, 0.1) is Held.MISSED
+    stuck = window(1, others=0.9, waited=1.0)
+    assert decide([load(1.0, stuck)] * 3, 0.1) is Held.OPEN
+    assert decide([load(1.0, stuck, worked_s=0.4)] * 3, 0.1) is Held.MISSED
+    assert decide([load(1.0, stuck, worked_s=0.2)] * 3, 0.1) is Held.OPEN
+    assert decide([load(1.0, stuck)] * 2 + [load(1.0, busy)] * 3, 0.1) is Held.MISSED
+    assert decide([load(1.0, stuck)] * 3 + [load(1.0, busy)] * 3, 0.1) is Held.OPEN
 
 
 def test_the_stopping_rule() -> None:

@@ -79,6 +79,10 @@ def test_ops_outside_their_profiles_are_named_with_layer_and_three_ways_out(fold
     convolution = next(use for use in artifact["inventory"] if use["op"] == "CONV_2D")
     assert (convolution["count"], convolution["dtypes"], convolution["layers"]) == (1, ["float32"], ["looks"])
     assert sum(use["count"] for use in artifact["inventory"]) == sum(artifact["ops"].values())
+    converted = next(row["artifact"] for row in record["targets"] if row["name"] == "openvino_ir")
+    layers = {use["op"]: use["layers"] for use in converted["inventory"]}
+    assert layers["Convolution"] == ["looks"]
+    assert layers["Constant"] == []  # which layer a constant belongs to is not to be told
 
 
 @pytest.mark.runtimes
@@ -91,6 +95,7 @@ def test_a_model_that_would_convert_ends_with_0_and_inspect_lists_the_artifacts_
     assert listed.exit_code == 1
     assert "CONV_2D" in listed.stdout
     assert "GELU version 1, 1 times" in listed.stdout
+    assert "doesn't tell" in listed.stdout
     assert command("inspect", "fine/artifacts/onnx/model.onnx", "--op-profile", "onnxruntime-1.14", folder=folder).exit_code == 0
     refused = command("inspect", "fine/artifacts/onnx/model.onnx", "--op-profile", "tflite-micro", folder=folder)
     assert refused.exit_code == 2

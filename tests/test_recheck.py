@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,18 +17,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
+from kpipe.contract import LimitsTable, LoadedContract, parse_contract
 from kpipe.errors import UsageError
 from kpipe.evidence import Installed
 from kpipe.judging.answers import Answers
 from kpipe.judging.floor import Floor, K
+from kpipe.judging.grade import finding
 from kpipe.recheck import environments
 from kpipe.recheck.columns import OWN, Kind, Recipe, affected, changes_of, columns_of, needs, pins_of, recipe
 from kpipe.recheck.environments import COMPLETE, Environment, build, named_environment, satisfies, this_environment
-from kpipe.recheck.outcome import Outcome, compared
+from kpipe.recheck.outcome import Outcome, _held, compared
 from kpipe.recheck.recheck import Rechecked
 from kpipe.recheck.rollback import RollbackError, held_to
 from kpipe.recheck.table import rendered
-from kpipe.record import CellStatus, Verdict
+from kpipe.recheck.trial import unpinned
+from kpipe.record import CellCounts, CellStatus, TargetRecord, Verdict
 from kpipe_stages.digest import digest
 from kpipe_stages.protocol import DecisionSpec, InputSpec, Trust
 from kpipe_stages.rows import write_rows
@@ -150,6 +154,41 @@ def test_an_environment_is_made_once(tmp_path: Path) -> None:
     assert (again.how, again.python) == ("built before", first.python)
     (Path(first.python).parents[2] / COMPLETE).unlink()  # as if it had been interrupted
     assert build(simple(f"packaging=={version}"), this_environment().version, tmp_path).how == "built"
+
+
+def test_an_environment_that_somebody_changed_is_made_anew(tmp_path: Path) -> None:
+    held = this_environment().held
+    recipe_ = simple(f"packaging=={held['packaging']}")
+    first = build(recipe_, this_environment().version, tmp_path)
+    metadata = next((Path(first.python).parents[1] / "lib").glob("python*/site-packages/packaging-*.dist-info/METADATA"))
+    text = metadata.read_text()
+    metadata.unlink()  # an installer may have linked it to its cache
+    metadata.write_text(text.replace(f"Version: {held['packaging']}", "Version: 1.0"))
+    again = build(recipe_, this_environment().version, tmp_path)
+    assert (again.how, again.held["packaging"]) == ("built", held["packaging"])
+
+
+def test_a_range_of_versions_is_asked_for_again_on_another_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(days=1)
+
+    ranged = simple("packaging>=20")
+    assert [build(ranged, this_environment().version, tmp_path).how for _ in range(2)] == ["built", "built before"]
+    monkeypatch.setattr(environments, "datetime", Later)
+    assert build(ranged, this_environment().version, tmp_path).how == "built"
+
+
+@pytest.mark.parametrize(
+    ("unchecked", "code", "status"), [(0, "", CellStatus.PASS), (3, "", CellStatus.UNCHECKED), (0, "KP417", CellStatus.UNCHECKED)]
+)
+def test_what_somebody_answers_for_covers_nothing_that_was_not_checked(unchecked: int, code: str, status: CellStatus) -> None:
+    record = TargetRecord(
+        "litert", "litert", "LiteRT", required=True, status=CellStatus.FAIL, reason="", cells=CellCounts(unchecked=unchecked), waived=True
+    )
+    open_ = [finding(code, "the worker crashed", target="litert")] if code else []
+    assert _held(record, open_)[0] is status
 
 
 def test_a_version_that_is_not_there_is_said_and_leaves_nothing(tmp_path: Path) -> None:
@@ -289,3 +328,14 @@ def test_a_finding_that_nothing_raised_can_not_be_accepted() -> None:
 def test_an_outcome_without_a_code_can_not_be_accepted() -> None:
     with pytest.raises(RollbackError):
         held_to([cell(CellStatus.UNCHECKED)], ())
+
+
+def test_limits_that_are_relative_are_not_held_here_and_that_is_said() -> None:
+    text = '[targets.litert]\nversion = "==1"\nlimits = { p50_ms = "1.1x baseline", p90_ms = 5.0, size_mib = "1.2x baseline" }\n'
+    loaded = LoadedContract(parse_contract(text, "kpipe.toml"), "kpipe.toml", text, Path())
+    limits = unpinned(loaded, times=True).contract.targets["litert"].limits
+    assert (limits.absolute, limits.relative) == ({"p90_ms": 5.0}, {})
+    assert unpinned(loaded, times=False).contract.targets["litert"].limits == LimitsTable()
+    found = replace(table(), relative={"ab" * 32: ("litert p50_ms = 1.1x baseline",)})
+    assert "relative to a baseline were not checked: litert p50_ms = 1.1x baseline" in rendered(found)
+    assert "relative to a baseline" not in rendered(table())

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from kpipe.judging.times import sum_up_freshness, sum_up_loads, sum_up_offline, sum_up_server
 from kpipe.running import system
 from kpipe_stages.cold import drop_pages
-from kpipe_stages.freshness import fresh
+from kpipe_stages.feeds import stack
+from kpipe_stages.freshness import compare_fresh, fresh
 from kpipe_stages.protocol import BatchTimes, Freshness, LoadTimes, Served
 from kpipe_stages.scenarios import arrivals
-from kpipe_stages.timing import Model, collector_off, once
+from kpipe_stages.timed_calls import Model, once
+from kpipe_stages.timing import collector_off
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +39,8 @@ ORDER = random.Random(4)  # noqa: S311 - which order, not a secret
 
 @given(hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=5), elements=st.floats(-1e6, 1e6, width=32)))
 def test_fresh_numbers_are_new_each_time_and_nearly_the_same(tensor: np.ndarray[Any, Any]) -> None:
-    made = [fresh(tensor, number, ORDER) for number in range(1, 60)]
+    made = [fresh(tensor, tensor, number, ORDER) for number in range(1, 60)]
+    assume(not 0 < np.abs(tensor).max() < 1e-30)
     assert len({one.tobytes() for one in (tensor, *made)}) == 60
     scale = float(np.abs(tensor).max()) or 1.0
     for one in made:
@@ -49,16 +52,69 @@ def test_fresh_numbers_are_new_each_time_and_nearly_the_same(tensor: np.ndarray[
 def test_fresh_numbers_of_every_precision() -> None:
     for dtype in (np.float16, np.float32, np.float64, ml_dtypes.bfloat16):
         tensor = np.linspace(-1, 1, 12).astype(dtype).reshape(3, 4)
-        assert fresh(tensor, 1, ORDER).tobytes() != tensor.tobytes(), dtype
-        assert fresh(tensor, 1, ORDER).dtype == tensor.dtype
-        assert np.isfinite(fresh(np.array([np.nan, np.inf, 2.0]).astype(dtype), 3, ORDER).astype(float)[2])
+        assert fresh(tensor, tensor, 1, ORDER).tobytes() != tensor.tobytes(), dtype
+        assert fresh(tensor, tensor, 1, ORDER).dtype == tensor.dtype
+        odd = np.array([np.nan, np.inf, 2.0]).astype(dtype)
+        assert np.isfinite(fresh(odd, odd, 3, ORDER).astype(float)[2])
 
 
-@given(hnp.arrays(np.int64, hnp.array_shapes(max_dims=2, max_side=6), elements=st.integers(0, 9)))
-def test_whole_numbers_only_change_places(tensor: np.ndarray[Any, Any]) -> None:
-    made = fresh(tensor, 1, ORDER)
-    assert np.array_equal(np.sort(made, axis=None), np.sort(tensor, axis=None))
-    assert made.dtype == tensor.dtype
+@given(st.integers(1, 6), st.integers(0, 2**31))
+def test_whole_numbers_are_only_ever_what_their_place_has(size: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    one, other = (np.stack([generator.integers(0, 10, size), generator.integers(1000, 1010, size)], axis=1) for _ in range(2))
+    made = fresh(one, other, 1, ORDER)
+    assert made.dtype == one.dtype
+    assert ((made == one) | (made == other)).all()
+    texts = fresh(np.array(["a", "bb"]), np.array(["ccc", "d"]), 1, ORDER)
+    assert texts[0] in {"a", "ccc"}
+    assert texts[1] in {"bb", "d"}
+
+
+def kept(rows: list[dict[str, Any]], session: Any) -> Any:
+    golden = SimpleNamespace(
+        present=tuple(range(len(rows))),
+        row=lambda index: dict(rows[index]),
+        kinds={index: tuple(array.shape for array in row.values()) for index, row in enumerate(rows)},
+        batch=lambda indices: stack([rows[index] for index in indices]),
+    )
+    return SimpleNamespace(golden=golden, batch=1, session=session, open_again=lambda: None)
+
+
+class Recording:
+    """Keeps every input that it is given; refuses those that are too large."""
+
+    def __init__(self, most: float = 1e9) -> None:
+        self.given: list[bytes] = []
+        self._most = most
+
+    def infer(self, feeds: Any) -> Any:
+        if any((array > self._most).any() for array in feeds.values()):
+            raise RuntimeError("out of range")
+        self.given.append(b"".join(array.tobytes() for array in feeds.values()))
+        return feeds
+
+
+def test_half_of_the_timed_inputs_are_golden_and_the_others_never_seen() -> None:
+    generator = np.random.default_rng(1)
+    rows = [{"ids": generator.integers(0, 50, 12), "x": generator.standard_normal(3)} for _ in range(5)]
+    session = Recording()
+    found = compare_fresh(kept(rows, session), 20, 1e3)
+    golden = {b"".join(array.tobytes() for array in row.values()) for row in rows}
+    new = [one for one in session.given if one not in golden]
+    assert len(found.fresh) == len(found.repeated) == 20 == len(new) == len(set(new))
+
+
+@pytest.mark.parametrize("rows", [[{"id": np.array([n])} for n in range(4)], [{"ids": np.array([7, 7])}] * 3, [{"t": np.array(["one"])}]])
+def test_where_nothing_new_can_be_made_that_is_said(rows: list[dict[str, Any]]) -> None:
+    found = compare_fresh(kept(rows, Recording() if rows[0].keys() != {"t"} else NullSession()), 10, 1e3)
+    assert found.fresh == ()
+    assert found.why_not.startswith("no other input")
+
+
+def test_a_new_input_that_the_runtime_refuses_is_no_fault_of_the_target() -> None:
+    found = compare_fresh(kept([{"x": np.array([1.0])}], Recording(most=1.0)), 10, 1e3)
+    assert found.fresh == ()
+    assert "refused a new input: RuntimeError: out of range" in found.why_not
 
 
 def test_a_cache_shows_and_noise_does_not() -> None:

@@ -7,6 +7,7 @@ for it.
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import sysconfig
@@ -102,7 +103,9 @@ def interpreter(folder: Path, fault: str) -> Path:
     return folder / fault / "bin" / "python"
 
 
-TIMING = """
+ONE = min(os.sched_getaffinity(0))
+
+TIMING = f"""
 [timing]
 max_seconds = 4.0
 server_rate = 50.0
@@ -112,8 +115,8 @@ offline_batches = [1, 4, 16]
 [targets.plain]
 runtime = "litert"
 threads = 1
-affinity = [0]
-limits = { p50_ms = 1.0, p90_ms = 50.0, end_to_end_p50_ms = 200.0, load_s = 60.0, server_p50_ms = 200.0 }
+affinity = [{ONE}]
+limits = {{ p50_ms = 1.0, p90_ms = 50.0, end_to_end_p50_ms = 200.0, load_s = 60.0, server_p50_ms = 200.0 }}
 """
 
 
@@ -175,7 +178,7 @@ def test_memory_beyond_the_targets_is_a_finding_and_not_a_crash(spoilt: kpipe.Ru
 
 def test_what_a_target_was_held_to_and_what_the_machine_did_is_recorded(spoilt: kpipe.Run) -> None:
     row = target(spoilt, "plain")
-    assert row.confined["affinity"] == [0]
+    assert row.confined["affinity"] == [ONE]
     assert row.identity is not None
     assert row.identity.threads == 1
     assert row.latency is not None
@@ -235,7 +238,9 @@ def test_a_loaded_machine_alone_raises_no_fault(tmp_path: Path) -> None:
         TIMING
         + '\n[targets.onnxruntime]\nlimits = { p50_ms = 20.0, load_s = 60.0 }\n[targets.openvino_ir]\nsettings = { INFERENCE_PRECISION_HINT = "f32" }\nlimits = { p50_ms = 20.0 }\n'
     )
-    text = text.replace("affinity = [0]\n", "").replace("server_rate = 50.0\n", "").replace("limits = { p50_ms = 1.0", "limits = { p50_ms = 20.0")
+    text = (
+        text.replace(f"affinity = [{ONE}]\n", "").replace("server_rate = 50.0\n", "").replace("limits = { p50_ms = 1.0", "limits = { p50_ms = 20.0")
+    )
     text = text.replace(", server_p50_ms = 200.0", "").replace("[timing]\n", "[timing]\ncalls = 200\nend_to_end_calls = 24\n")
     with burning():
         run = kpipe.validate(MODEL, contract=contract(tmp_path, text), out=tmp_path / "run")

@@ -29,6 +29,7 @@ from kpipe.running import system
 from kpipe.running.knobs import turn_knobs
 from kpipe.running.orchestrate import collect
 from kpipe.running.request import Request, Resolved, calibration_record, known_code, resolve
+from kpipe.running.reuse_key import own_source
 from kpipe.signoff.approve import Approved, ApproveRequest, Judgement
 from kpipe.signoff.approve import approve as approve_run
 from kpipe.store import RunFolder, discard, held, load_evidence, load_record, new_run_path, open_run_folder, refuse_sealed, save_evidence, sealed_in
@@ -180,7 +181,7 @@ def _order(resolved: Resolved) -> dict[str, str]:
         "targets": ",".join(resolved.request.targets),
         "profile": resolved.profile.name,
         "files": ",".join(digest(path) for path in files if path.exists()),
-        "kpipe": system.kpipe_version(),
+        "kpipe": f"{system.kpipe_version()}, workers {own_source()[:12]}",
         "versions": _listed(here.versions),
         "interpreters": "; ".join(f"{path}: {_listed(versions)}" for path, versions in interpreters.items()),
         "machine": f"{here.cpu}, Python {here.python}",

@@ -367,6 +367,14 @@ class Contract(Table):
         return self
 
     @model_validator(mode="after")
+    def _rates_given(self) -> Contract:
+        for name, target in self.targets.items():
+            asked = [key for key in target.limits.absolute if key.startswith("server_")]
+            if asked and self.timing.server_rate is None:
+                raise ValueError(f"targets.{name}.limits.{asked[0]}: no requests are made; expected [timing] server_rate, requests a second")
+        return self
+
+    @model_validator(mode="after")
     def _rules_named(self) -> Contract:
         if self.decision and self.decisions:
             raise ValueError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
+from kpipe.drafting_axes import Shapes, add_comments, draft_axes, draft_lengths
 from kpipe.golden import MANIFEST_VERSION
 from kpipe.infer import RULE_OF_ACTIVATION
 
@@ -33,6 +35,8 @@ class RawFiles:
     """Of a table."""
     columns: tuple[str, ...] = ()
     """Of a CSV table."""
+    shapes: Shapes = ()
+    """Of arrays."""
 
 
 NO_FILES = RawFiles()
@@ -61,8 +65,13 @@ def draft_contract(
     document = tomlkit.document()
     document.add(tomlkit.comment("What this model promises. Every key is described in docs/contract.md."))
     document["model"] = _model(inspected, custom_objects)
+    add_comments(document, _product(inspected))
     document["golden"] = _golden(golden)
     document["inputs"] = _table({spec.name: _input(spec, raw) for spec in signature.inputs})
+    axes, proposed = draft_axes(signature, raw.shapes)
+    if axes is not None:
+        document["axes"] = axes
+    add_comments(document, proposed)
     if decision := _decision(signature, inspected):
         document["decision"] = decision
     document["agreement"] = _table({"tolerance": "auto", "max_flips": 0})
@@ -86,6 +95,12 @@ def _model(inspected: InspectResult, custom_objects: Sequence[str]) -> Any:
     return table
 
 
+def _product(inspected: InspectResult) -> list[str]:
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", inspected.model_name).strip("-")[:64] or "model"
+    told = "What the model is released as: sign-off keeps a line of releases for each product (docs/signoff.md)."
+    return [told, "[product]", f'name = "{name}"']
+
+
 def _golden(path: str | None) -> Any:
     table = tomlkit.table()
     if path is None:
@@ -107,6 +122,13 @@ def _input(spec: TensorSpec, raw: RawFiles) -> Any:
     table = _table({"decode": "npy", "dtype": spec.dtype})
     hint = '; for text files see decode = "text" in docs/inputs.md' if "int" in spec.dtype and len(spec.shape or ()) == VECTOR_RANK else ""
     table["decode"].comment(f"a file a golden input, without the batch axis{hint}")
+    steps, padding = draft_lengths(spec, raw.shapes)
+    if steps:
+        table["steps"] = _steps(steps)
+        table["steps"].comment("LOOK AT THIS: the files are of other lengths than the model takes; cut and fill where training did")
+    if padding is not None:
+        table["pad_batches"] = _inline(padding)
+        table["pad_batches"].comment("LOOK AT THIS: the files are of unequal lengths; how does production batch them?")
     return table
 
 
@@ -165,7 +187,9 @@ def _text_input(spec: TensorSpec, _: RawFiles) -> Any:
         steps.append({"length": axes[0], "truncation": "end", "padding": "end", "value": 0})
     table = _table({"decode": "text", "files": ["vocabulary.txt"], "steps": _steps(steps), "dtype": spec.dtype})
     table["files"].comment("a token a line, or the .json file of a tokenizer")
-    table["steps"].comment("LOOK AT THIS: it has to be what training did (case, punctuation, side of truncation and padding)")
+    free = ' { length = N, truncation = "end" or "start", padding = ... } where it cut' if axes and axes[0] is None else ""
+    told = "LOOK AT THIS: it has to be what training did (case, punctuation, side of truncation and padding)"
+    table["steps"].comment(f"{told}{';' if free else ''}{free}")
     return table
 
 

@@ -5,7 +5,8 @@ while others took the machine is missed for sure only where
 
 - the calls of the undisturbed stretches alone miss it too, or
 - the disturbance can't be the reason: even against `SLOWER` times the limit (what sharing caches, memory and a core's second thread may cost),
-  bringing enough calls below takes more seconds than the process waited for a processor in all.
+  enough calls are too slow after each has been let off what its own thread waited for a processor, and bringing them below takes more seconds
+  than all other threads waited meanwhile and the hypervisor took.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Decided:
     """It is open because calls that miss it were made while others took the machine."""
 
 
-def decide(seconds: Sequence[float], windows: Sequence[Window], p: float, limit: float, look: int) -> Decided:
-    """Hold a limit (seconds) against calls in the order they were made.
+def decide(seconds: Sequence[float], windows: Sequence[Window], p: float, limit: float, look: int, waits: Sequence[float] = ()) -> Decided:
+    """Hold a limit (seconds) against calls in the order they were made; ``waits`` as in `Latency`.
 
     Raises:
         ValueError: there are no calls.
@@ -52,7 +53,7 @@ def decide(seconds: Sequence[float], windows: Sequence[Window], p: float, limit:
         return Decided(answer, found, disturbed=False)
     quiet = calls[quiet_calls(windows, len(calls))]
     alone = len(quiet) > 0 and held(interval(quiet, p, error), limit) is Held.MISSED
-    sure = alone or _unexplained(calls, sum(w.waited_s or 0.0 for w in windows), p, limit, found)
+    sure = alone or _unexplained(calls, windows, waits, p, limit)
     return Decided(Held.MISSED if sure else Held.OPEN, found, disturbed=not sure)
 
 
@@ -62,16 +63,17 @@ def quiet_calls(windows: Sequence[Window], count: int) -> np.ndarray[Any, np.dty
     return marks if len(marks) == count else np.zeros(count, bool)
 
 
-def _unexplained(calls: Floats, waited: float, p: float, limit: float, found: Interval) -> bool:
-    """Whether waiting can't have made enough calls miss `SLOWER` times the limit."""
-    bar = SLOWER * limit
-    if found.low is None or found.low <= bar:
-        return False
-    excess = np.sort(calls[calls > bar] - bar)
+def _unexplained(calls: Floats, windows: Sequence[Window], waits: Sequence[float], p: float, limit: float) -> bool:
+    """Whether neither waiting nor `SLOWER` work can have made enough calls miss the limit."""
+    own = np.asarray(waits, dtype=np.float64) if len(waits) == len(calls) else np.zeros(len(calls))
+    waited = sum((w.in_calls_s if w.in_calls_s is not None else w.waited_s) or 0.0 for w in windows)
+    left = waited + sum(w.stolen_s for w in windows)
+    over = calls - own - SLOWER * limit
+    excess = np.sort(over[over > 0])
     surplus = len(excess) - (len(calls) - nearest_rank(len(calls), p))  # calls that would have to be faster
-    return surplus > 0 and float(excess[:surplus].sum()) > waited
+    return surplus > 0 and float(excess[:surplus].sum()) > left
 
 
 def undecided(latency: Latency, limits: dict[str, float], look: int) -> bool:
     """Whether more calls may still settle one of the limits (percentile, as text, to seconds)."""
-    return any(decide(latency.seconds, latency.windows, float(p), limit, look).held is Held.OPEN for p, limit in limits.items())
+    return any(decide(latency.seconds, latency.windows, float(p), limit, look, latency.waits).held is Held.OPEN for p, limit in limits.items())

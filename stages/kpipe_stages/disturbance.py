@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.protocol import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 WINDOW_S = 0.1
 """Shorter stretches go together: the system counts processor time in ticks of 10 ms."""
@@ -52,35 +53,44 @@ class Watch:
 
     def __init__(self) -> None:
         self._calls = 0
+        self._waited_ns: int | None = None
         self._windows: list[Window] = []
         self._last = _Now()
 
-    def add(self, calls: int) -> None:
-        """So many calls were made; a stretch that is long enough ends here."""
+    def add(self, calls: int, waited_ns: int | None = None) -> None:
+        """So many calls were made, in which threads waited so long; a stretch that is long enough ends here."""
         self._calls += calls
+        if waited_ns is not None:
+            self._waited_ns = (self._waited_ns or 0) + waited_ns
         if time.perf_counter() - self._last.at >= WINDOW_S:
             self._cut()
 
     def finish(self) -> tuple[Window, ...]:
-        """The stretches; the last one may be a short one.
+        """The stretches; the last one may be a short one."""
+        if self._calls:
+            self._windows.append(self._with_calls(self.whole(self._calls)))
+            self._last, self._calls = _Now(), 0
+        return tuple(self._windows)
+
+    def whole(self, calls: int) -> Window:
+        """All since the last stretch ended, as one.
 
         Where threads waited in it and it is too short to tell for whom, the rest of `WINDOW_S` is waited for: others don't stop just then.
         """
-        if self._calls:
-            so_far = self.at_once(self._calls)
-            if so_far.others is None and (so_far.waited_s or 0.0) > WAITED * so_far.seconds:
-                time.sleep(max(0.0, WINDOW_S - so_far.seconds))
-            self._cut()
-        return tuple(self._windows)
-
-    def at_once(self, calls: int) -> Window:
-        """All since it was made, or since the last stretch ended, as it is now."""
-        return _Now().since(self._last, calls)
+        found = _Now().since(self._last, calls)
+        if found.others is None and (found.waited_s or 0.0) > WAITED * found.seconds and self._last.busy is not None:
+            time.sleep(max(0.0, WINDOW_S - found.seconds))
+            found = replace(found, others=_Now().since(self._last, calls).others)
+        return found
 
     def _cut(self) -> None:
         now = _Now()
-        self._windows.append(now.since(self._last, self._calls))
+        self._windows.append(self._with_calls(now.since(self._last, self._calls)))
         self._last, self._calls = now, 0
+
+    def _with_calls(self, window: Window) -> Window:
+        waited, self._waited_ns = self._waited_ns, None
+        return window if waited is None else replace(window, in_calls_s=waited * 1e-9)
 
 
 class _Now:
@@ -88,7 +98,7 @@ class _Now:
 
     def __init__(self) -> None:
         self.at = time.perf_counter()
-        self.waited = _waited_ns()
+        self.waited = waited_ns()
         self.busy, self.stolen = _processors()
         self.processors = len(_usable())
         self.own, self.switches = _own()
@@ -101,14 +111,14 @@ class _Now:
         if self.busy is not None and before.busy is not None and seconds >= WINDOW_S:
             others = min(1.0, max(0.0, self.busy - before.busy - (self.own - before.own)) / available)
             stolen = min(1.0, max(0.0, self.stolen - before.stolen) / available)
-        return Window(calls, seconds, waited, others, stolen, self.switches - before.switches)
+        return Window(calls, seconds, waited, others, stolen, self.switches - before.switches, stolen_s=max(0.0, self.stolen - before.stolen))
 
 
 def _usable() -> set[int]:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
-def _waited_ns() -> int | None:
+def waited_ns() -> int | None:
     """Nanoseconds that the threads of this process spent waiting for a processor; a thread that has ended takes its own along."""
     total, found = 0, False
     try:
@@ -155,3 +165,44 @@ def resident_bytes() -> int | None:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         return None
+
+
+class Waits:
+    """How long the threads of this process waited for a processor during some pieces of work."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = 0.0
+        """Of all pieces so far, all threads together; None where the system doesn't say."""
+        self.worked = 0.0
+        """Processor seconds of the calling thread in them: without any disturbance they would have taken no less."""
+
+    def during(self, work: Callable[[], Any]) -> Any:
+        """Do a piece of work."""
+        before, began = waited_ns(), time.thread_time()
+        done = work()
+        self.worked += time.thread_time() - began
+        after = waited_ns()
+        if self.seconds is not None:
+            self.seconds = None if before is None or after is None else self.seconds + max(0, after - before) * 1e-9
+        return done
+
+
+class OwnWaits:
+    """How long the thread that made it has waited for a processor: cheap enough to be read around every call."""
+
+    def __init__(self) -> None:
+        try:
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        except OSError:
+            self._file = -1
+        self.known = self._file >= 0 and self._read() is not None
+
+    def _read(self) -> int | None:
+        try:
+            return int(os.pread(self._file, 64, 0).split()[1])
+        except (OSError, IndexError, ValueError):
+            return None
+
+    def ns(self) -> int:
+        """Nanoseconds so far; always 0 where it isn't known."""
+        return (self._read() or 0) if self.known else 0

@@ -35,7 +35,7 @@ def run(job: Job, worker: Worker) -> ArtifactResult:
     written = Written("openvino_ir", path, known, {"openvino": version}, params.repairs)
     for repair in params.repairs:
         worker.observations.append(repaired("openvino_ir", repair))
-    artifact = accept(worker, written, params.signature, params.parameters)
+    artifact = accept(worker, written, params.signature, params.parameters, params.op_layers)
     return ArtifactResult(artifact=artifact, seconds={"import": import_s, "openvino_ir": convert_s})
 
 

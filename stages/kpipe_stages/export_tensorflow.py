@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from kpipe_stages.artifacts import litert, onnx_model, saved_model
 from kpipe_stages.artifacts.inventory import FORMAT_TITLES
 from kpipe_stages.artifacts.record import Written, record, repaired
-from kpipe_stages.artifacts.repairs import scopes_renamed, signs_without_bits
-from kpipe_stages.artifacts.tracing import STATE_OPS, Trace, as_given, observe_state, trace
+from kpipe_stages.artifacts.repairs import scopes_renamed, signs_without_bits, unrolled
+from kpipe_stages.artifacts.tracing import LOOPS, STATE_OPS, Trace, as_given, observe_state, trace, weight_bytes
 from kpipe_stages.codec import decode
 from kpipe_stages.keras_loading import KerasCaller, load_model, telling_line
 from kpipe_stages.lean import without_extras
-from kpipe_stages.protocol import Artifact, Binding, ExportJob, ExportResult, Job, Observation, Signature, StageError
+from kpipe_stages.memory import give_back
+from kpipe_stages.protocol import Artifact, Binding, ExportJob, ExportResult, Job, Observation, Signature, StageError, Twin
 from kpipe_stages.session import check_artifact, named_layer, out_of_memory
 from kpipe_stages.worker import Worker, distribution_version
 
@@ -38,6 +39,7 @@ class _Export:
     worker: Worker
     caller: KerasCaller
     parameters: int
+    weight_bytes: int
     signature: Signature
     """The model's own, its outputs as it really gives them."""
     traced: Trace | None = None
@@ -73,7 +75,8 @@ def run(job: Job, worker: Worker) -> ExportResult:
     _, import_s = worker.timed("import", _import_lean)
     check_artifact(params.model, params.sha256)
     caller, load_s = worker.timed("load", lambda: KerasCaller(load_model(params.model, params.trust)))
-    export = _Export(params, worker, caller, sum(math.prod(variable.shape) for variable in caller.model.weights), caller.signature)
+    parameters = sum(math.prod(variable.shape) for variable in caller.model.weights)
+    export = _Export(params, worker, caller, parameters, weight_bytes(caller.model), caller.signature)
     export.seconds.update({"import": import_s, "load": load_s})
     export.out.mkdir(parents=True, exist_ok=True)
     try:
@@ -86,6 +89,7 @@ def run(job: Job, worker: Worker) -> ExportResult:
         export.signature, contradicted = as_given(_traced(export))
         worker.observations.extend(contradicted)
         worker.emit("signature", signature=export.signature)
+        give_back(export.weight_bytes)
         _formats(export)
     return ExportResult(signature=export.signature, artifacts=tuple(export.artifacts), seconds=export.seconds)
 
@@ -161,6 +165,7 @@ def _formats(export: _Export) -> None:
             _observe(export, kind, error.observation)
         except Exception as error:  # noqa: BLE001 - converters raise anything; the format is left out with the reason, the others go on
             _observe(export, kind, _why(export, kind, error))
+        give_back(export.weight_bytes)
 
 
 def _saved_model(export: _Export) -> None:
@@ -175,6 +180,7 @@ def _onnx(export: _Export) -> None:
     traced, path = _traced(export), export.file("onnx", "model.onnx")
     converted = onnx_model.convert(traced, repairs=export.job.repairs)
     path.write_bytes(converted.model.SerializeToString())
+    converted = replace(converted, model=None)  # the file is read again below
     names = {spec.name: spec.name for spec in traced.signature.inputs}
     repairs = []
     if converted.erfc:
@@ -202,7 +208,8 @@ def _litert(export: _Export) -> None:
         else:
             data = _litert_select_tf(export, error)
     path.write_bytes(data)
-    _record(export, "litert", path, _known(traced), _versions("tensorflow", "keras"), repairs, source)
+    twin = _unrolled(export) if export.job.calibrates and export.job.repairs and "WHILE" in litert.read(path).ops else None
+    _record(export, "litert", path, _known(traced), _versions("tensorflow", "keras"), repairs, source, twin)
 
 
 def _litert_batch_1(export: _Export, error: litert.ConversionError) -> tuple[bytes, str] | None:
@@ -221,6 +228,22 @@ def _litert_batch_1(export: _Export, error: litert.ConversionError) -> tuple[byt
         return None  # the failure with the free axis is the one to report
     where = _in_layer(*(place for op in lists for place in _traced(export).places_of(op)))
     return data, f"The batch axis is fixed at 1, because LiteRT has no {lists[0]} with a free one{where}."
+
+
+def _unrolled(export: _Export) -> Twin | None:
+    """A trace without the loops of recurrent layers: LiteRT's calibration ends the process on them. None where the number of steps is free."""
+    folder = export.worker.folder / "litert_unrolled"
+    with scopes_renamed(export.caller.model), unrolled(export.caller.model) as names:
+        try:
+            twin = trace(export.caller) if names else None
+        except StageError:
+            return None  # the crash of the calibration, and its ways out, are what is told
+    if twin is None or twin.op_types() & set(LOOPS):
+        return None
+    shutil.rmtree(folder, ignore_errors=True)
+    saved_model.write(twin, folder)
+    told = f"Recurrent layers{_in_layer(*names)[9:]} are written out step by step, because LiteRT's calibration crashes on their loops."
+    return Twin(str(folder), (*export.repairs, told))
 
 
 def _batch_1(export: _Export) -> Path:
@@ -246,7 +269,16 @@ def _known(traced: Trace) -> Binding:
     return Binding(inputs=inputs, outputs={name: name for name in traced.outputs})
 
 
-def _record(export: _Export, kind: str, path: Path, known: Binding, versions: dict[str, str], repairs: Sequence[str] = (), source: str = "") -> None:
+def _record(
+    export: _Export,
+    kind: str,
+    path: Path,
+    known: Binding,
+    versions: dict[str, str],
+    repairs: Sequence[str] = (),
+    source: str = "",
+    twin: Twin | None = None,
+) -> None:
     repairs = (*export.repairs, *repairs)
     for repair in repairs:
         _observe(export, kind, repaired(kind, repair))
@@ -256,7 +288,7 @@ def _record(export: _Export, kind: str, path: Path, known: Binding, versions: di
     for observation in seen:
         _observe(export, kind, observation)
     if artifact is not None:
-        artifact = replace(artifact, source=source)
+        artifact = replace(artifact, source=source, unrolled=twin)
         export.artifacts.append(artifact)
         export.worker.emit("artifact", artifact=artifact)
 

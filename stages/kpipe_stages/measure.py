@@ -16,7 +16,7 @@ from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
 from kpipe_stages.cold import confine, drop_pages, more_inferences
 from kpipe_stages.digest import digest
-from kpipe_stages.disturbance import Watch
+from kpipe_stages.disturbance import Waits, Watch
 from kpipe_stages.feeds import Golden
 from kpipe_stages.lean import without_extras
 from kpipe_stages.modes import Modes, Record, alone_or_fault
@@ -85,22 +85,24 @@ def run_target(job: Job, worker: Worker, engine: Engine) -> RunResult:
     confine(order, worker)
     check_artifact(order.artifact, order.sha256, order.companions)
     dropped = order.drop_pages and drop_pages((order.artifact, *order.companions))
-    watch = Watch()
-    _, import_s = worker.timed("import", lambda: _bring(engine, order))
+    watch, waits = Watch(), Waits()
+    _, import_s = waits.during(lambda: worker.timed("import", lambda: _bring(engine, order)))
     lean = order.lean_import and "keras" in sys.modules
-    session, load_s = worker.timed("load", lambda: engine.open(order, {**order.chosen, **order.settings}))
+    session, load_s = waits.during(lambda: worker.timed("load", lambda: engine.open(order, {**order.chosen, **order.settings})))
     golden = Golden(order, session)
     _check_narrowing(worker, order, session, golden)
     fixed = fixed_size(order, session)
     batch = fixed or 1
     first = golden.present[0]
     feeds = golden.batch([first] * batch)
-    _, first_s = worker.timed("run", lambda: alone_or_fault(session, feeds, first))
-    window = watch.at_once(1)
+    _, first_s = waits.during(lambda: worker.timed("run", lambda: alone_or_fault(session, feeds, first)))
+    window = watch.whole(1) if order.load_only else None  # elsewhere other workers of the run are at work
     described = session.describe()
     _observe_differing(worker, order, described)
     imported_s = import_s + sum(worker.inherited.imports.values())
-    load = LoadTimes(import_s=imported_s, load_s=load_s, first_s=first_s, lean=lean, dropped=dropped, window=window)
+    load = LoadTimes(
+        import_s=imported_s, load_s=load_s, first_s=first_s, lean=lean, dropped=dropped, window=window, waited_s=waits.seconds, worked_s=waits.worked
+    )
     record, decoded = Record(), Decoded(here=None)
     if order.load_only:
         load = more_inferences(load, session, golden, fixed)

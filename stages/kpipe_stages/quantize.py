@@ -66,7 +66,7 @@ def run(job: Job, worker: Worker) -> ArtifactResult:
 
 
 def _opened(params: QuantizeJob, worker: Worker, path: Path, made: Made, distributions: tuple[str, ...]) -> Artifact:
-    repairs = [*params.source.repairs]
+    repairs = [*(params.source.repairs if made.repairs is None else made.repairs)]
     if made.kept:
         title = _title(params)
         repairs.append(f"In the {title} artifact {with_layers(made.kept, params.source.op_layers)} stays in float32, because it has no such form.")
@@ -77,7 +77,7 @@ def _opened(params: QuantizeJob, worker: Worker, path: Path, made: Made, distrib
     if params.source.format == "keras":
         return _keras_file(params, path, versions)
     written = Written(params.source.format, path, params.source.binding, versions, tuple(repairs))
-    return replace(accept(worker, written, params.signature, params.parameters), variant=params.variant)
+    return replace(accept(worker, written, params.signature, params.parameters, params.source.op_layers), variant=params.variant)
 
 
 def _keras_file(params: QuantizeJob, path: Path, versions: dict[str, str]) -> Artifact:

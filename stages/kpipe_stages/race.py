@@ -18,9 +18,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kpipe_stages.answers import difference
+from kpipe_stages.answers import difference, same_bits
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
+from kpipe_stages.cold import confine
 from kpipe_stages.feeds import Golden
 from kpipe_stages.measure import fixed_size
 from kpipe_stages.protocol import RaceJob, RaceResult, RaceRound
@@ -58,6 +59,7 @@ def run(job: Job, worker: Worker) -> RaceResult:
     runtime = order.now.runtime
     engine: Engine = importlib.import_module(f"kpipe_stages.{RUNTIMES[runtime].module}").engine(runtime)
     worker.distributions = list(engine.distributions)
+    confine(replace(order.now, memory_mib=0), worker)  # the memory is one session's, and here are two
     for side in (order.before, order.now):
         check_artifact(side.artifact, side.sha256, side.companions)
     worker.timed("import", lambda: engine.bring(order.now))
@@ -77,7 +79,11 @@ def race(order: RaceJob, engine: Engine, worker: Worker) -> RaceResult:
         )
     most = min(side.most for side in sides)
     for side in sides:
-        side.answer(most)
+        side.take(most)
+    if all(_same_inputs(a, b) for a, b in zip(sides[0].feeds, sides[1].feeds, strict=True)):
+        sides[1].feeds = sides[0].feeds  # the very arrays: where they lie in memory is worth half a per cent of a short call
+    for side in sides:
+        side.answer()
     lots = random.Random(order.seed)  # noqa: S311 - the order of calls, no secret
     claims, rounds, looks, done = claims_of(order), list[RaceRound](), 0, False
     with collector_off():
@@ -95,6 +101,7 @@ def race(order: RaceJob, engine: Engine, worker: Worker) -> RaceResult:
         looks=looks,
         rows=len(sides[0].feeds),
         batch=sides[0].batch,
+        called=sides[0].called + sides[1].called,
         compared=sides[0].compared + sides[1].compared,
         worst_before=sides[0].worst,
         worst_now=sides[1].worst,
@@ -103,6 +110,10 @@ def race(order: RaceJob, engine: Engine, worker: Worker) -> RaceResult:
         precision_before=sides[0].precision,
         precision_now=sides[1].precision,
     )
+
+
+def _same_inputs(before: Feeds, now: Feeds) -> bool:
+    return before.keys() == now.keys() and all(same_bits(before[name], now[name]) for name in before)
 
 
 class Side:
@@ -122,20 +133,24 @@ class Side:
         self.feeds: list[Feeds] = []
         self._expected: list[Answer] = []
         self.precision = ""
+        self.called = 0
         self.compared = 0
         self.worst = 0.0
-
-    def answer(self, most: int) -> None:
-        """Take so many inputs, evenly spread, and answer each while nothing is timed."""
-        rows = [self._rows[position * len(self._rows) // most] for position in range(most)]
-        self.feeds = [self._golden.batch([row] * self.batch) for row in rows]
-        self._expected = [self._session.infer(feeds) for feeds in self.feeds]
-        self.precision = self._session.describe().precision
-        del self._session
 
     def open(self) -> Session:
         """A session of its own."""
         return self._engine.open(self.own, {**self.own.chosen, **self.own.settings})
+
+    def take(self, most: int) -> None:
+        """So many inputs, evenly spread."""
+        rows = [self._rows[position * len(self._rows) // most] for position in range(most)]
+        self.feeds = [self._golden.batch([row] * self.batch) for row in rows]
+
+    def answer(self) -> None:
+        """Answer each input while nothing is timed."""
+        self._expected = [self._session.infer(feeds) for feeds in self.feeds]
+        self.precision = self._session.describe().precision
+        del self._session
 
     def compare(self, at: int, outputs: Answer) -> None:
         """Hold a timed answer against the first one; a name that is missing is as far off as can be."""
@@ -199,6 +214,7 @@ class _Turns:
         start = time.perf_counter_ns()
         outputs = infer(feeds)
         self.seconds[at].append(max(1, time.perf_counter_ns() - start))
+        self._sides[at].called += 1
         self._held.append((at, self._row, outputs))
         self._size += nbytes(outputs)
 

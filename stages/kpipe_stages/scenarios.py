@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from kpipe_stages.disturbance import Watch
 from kpipe_stages.protocol import BatchTimes, Served
 from kpipe_stages.session import raise_if_out_of_memory, telling_line
-from kpipe_stages.timing import HELD_BYTES, Loop, Model, once
+from kpipe_stages.timed_calls import Model, once
+from kpipe_stages.timing import HELD_BYTES, Loop
 
 if TYPE_CHECKING:
     from kpipe_stages.measure import Kept

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from kpipe_stages.digest import digest
-from kpipe_stages.protocol import Binding, Observation, RunJob, Signature, StageError
+from kpipe_stages.protocol import MEMORY_SIGNS, Binding, Observation, RunJob, Signature, StageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 Feeds = Mapping[str, Array]
 Answer = dict[str, Array]
-
-MEMORY_SIGNS = ("bad_alloc", "RESOURCE_EXHAUSTED", "Cannot allocate memory", "OOM when allocating", "Failed to allocate memory")
-"""What runtimes say instead of a MemoryError: C++ itself, JAX, the system, TensorFlow, ONNX Runtime."""
 
 _LONGEST = 400
 

@@ -21,25 +21,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kpipe_stages.answers import difference, widened
+from kpipe_stages.answers import difference
 from kpipe_stages.deciding_limits import undecided
-from kpipe_stages.decisions import Decision, decide, outputs_of, same
-from kpipe_stages.disturbance import Watch, resident_bytes
-from kpipe_stages.feeds import split_answer, stack
+from kpipe_stages.decisions import decide, same
+from kpipe_stages.disturbance import OwnWaits, Watch, resident_bytes, waited_ns
+from kpipe_stages.feeds import split_answer
 from kpipe_stages.growth import growth
 from kpipe_stages.protocol import Latency, TimingResult
 from kpipe_stages.rows import Rows
 from kpipe_stages.session import nbytes
+from kpipe_stages.timed_calls import EndToEnd, Model, once, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kpipe_stages.measure import Kept
-    from kpipe_stages.protocol import DecisionSpec, Job
+    from kpipe_stages.protocol import Job
     from kpipe_stages.session import Answer, Array
+    from kpipe_stages.timed_calls import Decisions
     from kpipe_stages.worker import Worker
-
-    Decisions = tuple[Decision, ...]
 
 WINDOW = 10
 STABLE = 0.05
@@ -89,82 +89,6 @@ def time_target(job: Job, worker: Worker) -> TimingResult:
         )
 
 
-# ---------------------------------------------------------------- what is timed
-
-
-def readable(rule: DecisionSpec, get: Callable[[str], Array]) -> Any:
-    """What a rule reads of one input: its output's array, or arrays by output name where it reads several."""
-    names = outputs_of(rule)
-    return get(rule.output) if names == (rule.output,) else {name: get(name) for name in names}
-
-
-STEPS = ("read", "decode", "preprocess", "infer", "decide")
-"""A raw file to its decision. Where the user's function or an ``.npz`` is read, reading counts as decoding."""
-
-
-class Model:
-    """Prepared tensors in, outputs out."""
-
-    name = "model only"
-    steps: Mapping[str, int] = {}
-
-    def __init__(self, kept: Kept) -> None:
-        self.kept = kept
-
-    def before(self, row: int) -> Any:
-        """Untimed: the batch."""
-        return self.kept.golden.batch([row] * self.kept.batch)
-
-    def call(self, feeds: Any) -> tuple[Answer, Decisions | None]:
-        """Timed; nothing is decided."""
-        return self.kept.session.infer(feeds), None
-
-
-class EndToEnd:
-    """A raw file in, a decision out."""
-
-    name = "end to end"
-
-    def __init__(self, kept: Kept) -> None:
-        from kpipe_stages.preprocess import Preprocessor
-
-        self._kept = kept
-        self.steps: dict[str, int] = dict.fromkeys(STEPS, 0)
-        """Nanoseconds of each step in all calls so far."""
-        self._inputs = {spec.name: Preprocessor(spec) for spec in kept.order.inputs}
-
-    def before(self, row: int) -> int:
-        """Untimed: nothing is prepared."""
-        return row
-
-    def call(self, row: int) -> tuple[Answer, Decisions | None]:
-        """Timed: read, decode, preprocess, infer, decide by every rule."""
-        kept, tell = self._kept, time.perf_counter_ns
-        files = kept.order.items[row].files
-        start = tell()
-        raw = {name: preprocessor.raw(files[name]) for name, preprocessor in self._inputs.items()}
-        has_read = tell()
-        arrays = {name: self._decoded(name, data, files[name]) for name, data in raw.items()}
-        has_decoded = tell()
-        feeds = stack([{name: preprocessor.apply(arrays[name]) for name, preprocessor in self._inputs.items()}] * kept.batch)
-        has_prepared = tell()
-        outputs = kept.session.infer(feeds)
-        has_inferred = tell()
-        decisions = tuple(decide(rule, readable(rule, lambda name: self._first(outputs, name))) for rule in kept.order.decisions)
-        marks = (start, has_read, has_decoded, has_prepared, has_inferred, tell())
-        for name, before, after in zip(STEPS, marks, marks[1:], strict=False):
-            self.steps[name] += after - before
-        return outputs, decisions
-
-    def _decoded(self, name: str, data: bytes | None, path: str) -> Array:
-        preprocessor = self._inputs[name]
-        return preprocessor.read(path) if data is None else preprocessor.decode(data, path)
-
-    def _first(self, outputs: Answer, name: str) -> Array:
-        value = outputs[name] if name in self._kept.unbatched else outputs[name][0]
-        return widened(value) if value.dtype.kind == "V" else value  # numpy takes bfloat16 for raw bytes
-
-
 # ---------------------------------------------------------------- the loop
 
 
@@ -177,7 +101,8 @@ def sample(work: Model | EndToEnd, kept: Kept, worker: Worker, calls: int, max_s
     """
     plan, deadline = kept.order.timing, time.perf_counter() + max_seconds
     calls = min(calls, MOST_CALLS)
-    loop = Loop(work, kept, min(BLOCK, max(1, calls // BLOCKS)))
+    limits = plan.limits_s if isinstance(work, Model) else plan.end_to_end_limits_s
+    loop = Loop(work, kept, min(BLOCK, max(1, calls // BLOCKS)), watched=bool(limits))
     warm = loop.warm_up(plan.max_warmup, time.perf_counter() + WARMUP_SHARE * max_seconds)
     stable = is_stable(warm)
     loop.begin()
@@ -197,13 +122,14 @@ def sample(work: Model | EndToEnd, kept: Kept, worker: Worker, calls: int, max_s
             looks=look,
             windows=loop.watch.finish(),
             steps_s={name: total * 1e-9 for name, total in work.steps.items()},
+            waits=tuple(loop.waits.tolist()),
             memory=tuple(loop.memory),
         )
         done = time.perf_counter() >= deadline or loop.count >= MOST_CALLS
-        limits = plan.limits_s if isinstance(work, Model) else plan.end_to_end_limits_s
         if done or not (undecided(found, limits, look) or _unproved(found, calls)):
             return found
         look, wanted = look + 1, min(MOST_CALLS, 2 * wanted)
+        loop.forget_memory()
 
 
 def _unproved(latency: Latency, calls: int) -> bool:
@@ -216,7 +142,8 @@ def _unproved(latency: Latency, calls: int) -> bool:
 class Loop:
     """Timed calls in stretches; between them outputs are compared, and memory and the machine are looked at."""
 
-    def __init__(self, work: Any, kept: Kept, block: int = BLOCK) -> None:
+    def __init__(self, work: Any, kept: Kept, block: int = BLOCK, *, watched: bool = False) -> None:
+        """``watched``: note how long each call waited for a processor."""
         self._work = work
         self._kept = kept
         self._block = block
@@ -225,6 +152,8 @@ class Loop:
         self._times = np.full(MOST_CALLS, np.nan)  # all at once: a list that grows would look like a leak of what is timed
         self.count = 0
         """Calls timed so far."""
+        self._own = OwnWaits() if watched else None
+        self._waits = np.zeros(MOST_CALLS if self._own else 0)
         self.memory: list[tuple[int, int]] = []
         self.watch = Watch()
         self.worst = 0.0
@@ -249,23 +178,37 @@ class Loop:
     def block(self, calls: int, deadline: float) -> None:
         """Time some calls, at most ``calls``, then compare what they gave."""
         held: list[tuple[int, Answer, Decisions | None]] = []
-        size = 0
+        size, waiting = 0, self._elsewhere()
         for _ in range(min(calls, self._block)):
             row = self.row(self.count)
+            before = self._own.ns() if self._own else 0
             seconds, outputs, decisions = once(self._work, row)
+            if self._own:
+                self._waits[self.count] = (self._own.ns() - before) * 1e-9
             self._times[self.count] = seconds
             self.count += 1
             held.append((row, outputs, decisions))
             size += nbytes(outputs)
             if size > HELD_BYTES or time.perf_counter() > deadline:
                 break
+        now = self._elsewhere()
         for row, outputs, decisions in held:
             self.compare(row, outputs)
             self._compare_decisions(row, decisions)
-        self.watch.add(len(held))
+        self.watch.add(len(held), None if now is None or waiting is None else max(0, now - waiting))
         held.clear()
         gc.collect()
         self._note_memory()
+
+    def _elsewhere(self) -> int | None:
+        """Nanoseconds that threads waited, but for this one where its waits are noted call by call."""
+        found = waited_ns()
+        return found if found is None or self._own is None else found - self._own.ns()
+
+    @property
+    def waits(self) -> Array:
+        """Of every call so far, how long its thread waited for a processor, seconds; empty where that isn't known."""
+        return self._waits[: self.count] if self._own is not None and self._own.known else self._waits[:0]
 
     @property
     def seconds(self) -> Array:
@@ -276,6 +219,11 @@ class Loop:
         """The golden input of a call."""
         present = self._kept.golden.present
         return present[call % len(present)]
+
+    def forget_memory(self) -> None:
+        """Begin anew: looking at the calls so far takes memory of its own."""
+        self.memory.clear()
+        self._note_memory()
 
     def _note_memory(self) -> None:
         if (size := resident_bytes()) is not None:
@@ -300,14 +248,6 @@ class Loop:
         pairs = zip(self._kept.order.decisions, decisions, strict=True)
         if not all(same(rule, decide(rule, readable(rule, lambda name: self._alone[name][row])), decision) for rule, decision in pairs):
             self.decision_changes += 1
-
-
-def once(work: Any, row: int) -> tuple[float, Answer, Decisions | None]:
-    """One timed call: its seconds, what it gave, what was decided. ``work`` is a `Model`, an `EndToEnd`, or has the same two methods."""
-    given = work.before(row)
-    start = time.perf_counter_ns()
-    outputs, decisions = work.call(given)
-    return (time.perf_counter_ns() - start) * 1e-9, outputs, decisions
 
 
 def relative(gap: float, answer: Array) -> float:

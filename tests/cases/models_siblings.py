@@ -150,6 +150,21 @@ def timedistributed_conv(rng: np.random.Generator) -> Case:
     return Case(model, {"clip": golden}, "argmax")
 
 
+def near_a_threshold(rng: np.random.Generator) -> Case:
+    """Sibling of 24: many terms that nearly cancel, decided at one half: coarse arithmetic loses what is left."""
+    from keras import Input, Model, layers
+
+    x = Input((256,), name="x")
+    model = Model(x, layers.Dense(1, activation="sigmoid", name="score")(layers.Dense(64, name="mixed")(x)))
+    shake(model, rng, 1.0)
+    golden = normal(rng, 40, 256)
+    first, offset, second, bias = (np.asarray(value, np.float64) for value in model.get_weights())
+    pull, wanted = (first @ second)[:, 0], np.where(np.arange(40) % 2, 0.05, -0.05)
+    logits = golden @ pull + (offset @ second)[0] + bias[0]
+    golden -= (np.outer(logits - wanted, pull) / (pull @ pull)).astype(np.float32)
+    return Case(model, {"x": golden}, "threshold")
+
+
 SIBLINGS: dict[str, Builder] = {
     "recurrent": recurrent,
     "plain": plain,
@@ -162,4 +177,5 @@ SIBLINGS: dict[str, Builder] = {
     "antialiased": antialiased,
     "forced_noise": forced_noise,
     "timedistributed_conv": timedistributed_conv,
+    "near_a_threshold": near_a_threshold,
 }

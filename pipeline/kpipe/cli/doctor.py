@@ -6,9 +6,12 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kpipe.errors import Exit
+
+if TYPE_CHECKING:
+    from kpipe.record import Environment
 
 KERAS_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": "tensorflow", "image_data_format": "channels_last"}
 """What Keras 3 writes into ``keras.json`` when it finds none."""
@@ -49,6 +52,8 @@ def run_doctor(*, as_json: bool) -> int:
         return Exit.FAIL if problems else Exit.PASS
     print(f"kpipe {facts.kpipe}, Python {facts.python} ({sys.executable})")
     print(f"{facts.platform}; {facts.cpu}; {facts.cores} cores; {facts.memory_bytes / 2**30:.1f} GiB; load {facts.load_average:.2f}")
+    if limits := _limits(facts):
+        print(limits)
     print(f"CPU features that change numerics: {', '.join(facts.cpu_features) or 'none'}")
     print(_precision_note(facts.cpu_features))
     for name, version in facts.versions.items():
@@ -57,6 +62,14 @@ def run_doctor(*, as_json: bool) -> int:
         print(f"in the way: {problem}")
     print("Workers get an environment of their own: nothing above reaches them." if problems else "Nothing stands in the way.")
     return Exit.FAIL if problems else Exit.PASS
+
+
+def _limits(facts: Environment) -> str:
+    """What holds times back on this machine; empty where nothing is known to."""
+    parts = [f"frequency governor {facts.governor}"] if facts.governor else []
+    parts += [f"a control group allows {facts.processor_limit:g} processors' worth of time"] if facts.processor_limit is not None else []
+    parts += [f"a control group allows {facts.memory_limit / 2**20:.0f} MiB"] if facts.memory_limit is not None else []
+    return f"Times and memory: {'; '.join(parts)}" if parts else ""
 
 
 def _precision_note(features: tuple[str, ...]) -> str:

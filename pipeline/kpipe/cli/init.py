@@ -130,7 +130,18 @@ def look_at(files: list[Path]) -> RawFiles:
     header = _csv_lines(first)[0] if is_csv else []
     if len(set(header)) != len(header) or "" in header or len(header) > MOST_NAMES:
         header = []  # nothing that columns could be found by
-    return RawFiles(KINDS[first.suffix.lower()], "csv" if is_csv else first.suffix.lower().removeprefix("."), tuple(header))
+    kind = KINDS[first.suffix.lower()]
+    return RawFiles(kind, "csv" if is_csv else first.suffix.lower().removeprefix("."), tuple(header), _shapes(files) if kind == "npy" else ())
+
+
+def _shapes(files: list[Path]) -> tuple[tuple[int, ...], ...]:
+    """Shapes of ``.npy`` files by their headers; none where one can't be read: the decoder says why."""
+    import numpy as np
+
+    try:
+        return tuple(np.load(path, mmap_mode="r", allow_pickle=False).shape for path in files)
+    except (OSError, ValueError, EOFError):
+        return ()
 
 
 def _csv_lines(path: Path) -> tuple[list[str], int]:

@@ -78,6 +78,7 @@ def _described(path: Path, kind: str, result: ListResult) -> list[str]:
     for use in result.inventory:
         foreign = "  outside the runtime's own ops" if use.op in result.foreign_ops else ""
         lines.append(f"    {use.count:>5}  {use.op:<32} {use.version:<8} {', '.join(use.dtypes)}{foreign}".rstrip())
+    lines.append("  Which Keras layer an op comes from, a file alone doesn't tell; the run.json of a validation or a preflight does (inventory).")
     return lines
 
 

@@ -53,8 +53,8 @@ def _targets(before: Subject, now: Subject) -> Iterator[Difference]:
 def _target(name: str, old: TargetRecord, new: TargetRecord) -> Iterator[Difference]:
     for what in ("runtime", "required", "effective_precision"):
         yield from _one(name, what.replace("_", " "), getattr(old, what), getattr(new, what))
-    for what in ("settings", "chosen_settings", "preprocessing"):
-        yield from _one(name, what.replace("_", " "), _text(getattr(old, what)), _text(getattr(new, what)))
+    for what, told in (("settings", "settings"), ("chosen_settings", "chosen settings"), ("confined", "held to"), ("preprocessing", "preprocessing")):
+        yield from _one(name, told, _text(getattr(old, what)), _text(getattr(new, what)))
     if old.identity and new.identity:
         yield from _many(name, old.identity.versions, new.identity.versions)
         yield from _one(name, "Python", old.identity.python, new.identity.python)

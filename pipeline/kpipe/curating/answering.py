@@ -153,12 +153,16 @@ class _Asking:
         self.made = {plan.name: (None, None) for plan in self.plans}
         if not exported:
             return
+        if variants := [plan.name for plan in exported if plan.quantize and not plan.provided]:
+            raise UsageError(
+                f"--target {variants[0]}: it is a precision variant, and mining makes none. Name the file that kpipe validate made of it (artifact = ...), or another target."
+            )
         self.shop.warm()
         self.artifacts.parameters = inspected.parameters
         formats = jobs.needed_formats(exported)
         self.artifacts.expect((*formats, "signature"))
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.artifacts.export(formats))
+            group.create_task(self.artifacts.export(formats, calibrates=jobs.calibrates_litert(exported)))
             if any(RUNTIMES[plan.runtime].artifact == "openvino_ir" and not plan.provided for plan in exported):
                 self.artifacts.expect(("openvino_ir",))
                 group.create_task(self.artifacts.convert_openvino())

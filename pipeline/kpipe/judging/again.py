@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kpipe.evidence import Evidence
     from kpipe.inputs import Input
 
-WORK_OF_TARGET = ("settings", "precision", "quantize", "threads")
+WORK_OF_TARGET = ("settings", "precision", "quantize", "threads", "affinity", "memory_mib")
 """Keys of a target that say what is run; the others say how it is judged."""
 
 FILES_OF_TARGET = ("artifact", "python")
@@ -95,6 +95,8 @@ def _differences(made_with: LoadedContract, asked: LoadedContract) -> Iterator[s
         yield "inputs"
     if old.export != new.export:
         yield "export"
+    if new.timing.server_rate is not None and new.timing.server_rate != old.timing.server_rate:
+        yield "timing.server_rate"
 
 
 def _target(name: str, table: TargetTable, ran: TargetEvidence | None, made_with: LoadedContract, asked: LoadedContract) -> TargetEvidence:

@@ -191,11 +191,16 @@ def _before(evidence: Evidence, stages: Mapping[str, StageEvidence]) -> list[Fin
     return findings
 
 
+TOLD_AGAIN = frozenset({"KP209", "KP212"})
+"""What a precision variant says of itself when it is made: it isn't always made from the float artifact."""
+
+
 def _export_findings(evidence: Evidence, stage: StageEvidence) -> list[Finding]:
     """What the export says of one format concerns the targets that run it, each by name; the rest concerns the candidate."""
     findings = []
     for item in stage_findings(stage, failed_as="KP012"):
         users = [t for t in evidence.targets if not t.plan.provided and item.evidence.get("format") in formats_behind(t.plan.runtime)]
+        users = [t for t in users if not (t.plan.quantize and item.code in TOLD_AGAIN)]
         findings += [replace(item, target=t.plan.name, required=t.plan.required) for t in users] if "format" in item.evidence else [item]
     return findings
 

@@ -33,6 +33,8 @@ class Sample:
     seconds: Sequence[float]
     windows: Sequence[Window]
     looks: int = 1
+    waits: Sequence[float] = ()
+    """Of each call, as `Latency.waits`."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def check_limits(limits: LimitsTable, measured: Measured) -> tuple[LimitCheck, .
 def _percentile(name: str, limit: float, p: float, seconds: float, sample: Sample | None) -> LimitCheck:
     if sample is None or len(sample.seconds) < NEEDED[p]:
         return LimitCheck(name, limit, None, "ms", ok=False)
-    decided = decide(sample.seconds, sample.windows, p, seconds, sample.looks)
+    decided = decide(sample.seconds, sample.windows, p, seconds, sample.looks, sample.waits)
     found = decided.found
     low, high = (end * 1e3 if end is not None else None for end in (found.low, found.high))
     why = (DISTURBED if decided.disturbed else STRADDLES) if decided.held is Held.OPEN else ""

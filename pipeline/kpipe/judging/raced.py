@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from kpipe.evidence import Ending, race_stage
 from kpipe.findings import Finding
 from kpipe.judging.grade import finding
+from kpipe.judging.limits import CODES, STRADDLES, told
 from kpipe.judging.promises import class_of, own_tolerances
 from kpipe.judging.repeats import relative_allowance
 from kpipe.percentiles import NEEDED
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from kpipe_stages.ratio import Ratio
 
 UNIT = "x baseline"
-CODES = {"load_s": "KP501", "peak_mib": "KP503", "size_mib": "KP504"}
+NEXT = "Give it more time ([baseline] max_seconds), on a quieter machine, or move the limit away from what is measured."
 NO_BASELINE = "there is no baseline. Name one: kpipe validate --baseline RUN_OR_BUNDLE"
 
 
@@ -58,8 +60,8 @@ class Raced:
 @dataclass(frozen=True)
 class _Checked:
     check: LimitCheck
-    told: str
-    """The numbers, or why there are none."""
+    why: str = ""
+    """There is no value."""
 
 
 def race_of(bench: Bench, answers: Answers | None, size: int | None, peak_bytes: int | None) -> Raced:
@@ -129,8 +131,8 @@ def _result(opponent: Opponent | None, stage: StageEvidence | None) -> tuple[Rac
 def _void(result: RaceResult, own: Own) -> str:
     """Why the times are worth nothing; empty where they are."""
     calls = sum(len(one.before_ns) + len(one.now_ns) for one in result.rounds)
-    if result.compared < calls:
-        return f"of {calls} timed calls only {result.compared} outputs were compared"
+    if result.compared != result.called or result.called < calls:
+        return f"of {max(calls, result.called)} calls {result.compared} outputs were compared"
     for whose, worst in (("the baseline's artifact", result.worst_before), ("the candidate's artifact", result.worst_now)):
         if not worst <= own.allowed:
             return f"a timed call of {whose} differs from its first answer to the same input by {worst:.3g} of its scale"
@@ -153,16 +155,12 @@ def _check(name: str, factor: float, own: Own, opponent: Opponent | None, ratios
         before, now = (opponent.peak_bytes, own.peak_bytes) if name == "peak_mib" else (opponent.size, own.size)
         if not before or not now:
             return _unknown(name, factor, "it is not known of both sides, or not the whole of it")
-        return _Checked(LimitCheck(name, factor, now / before, UNIT, ok=now <= factor * before), f"{now / before:.4g} times")
+        return _Checked(LimitCheck(name, factor, now / before, UNIT, ok=now <= factor * before))
     ratio = ratios.get(name)
     if ratio is None:
         return _unknown(name, factor, problem or "too few calls were timed in turns")
     holds = ratio.within(factor)
-    if holds is None:
-        return _unknown(
-            name, factor, f"it is {_told(ratio)} the baseline's: can't tell yet. Give it more time ([baseline] max_seconds), on a quieter machine"
-        )
-    return _Checked(LimitCheck(name, factor, ratio.value, UNIT, ok=holds), _told(ratio))
+    return _Checked(LimitCheck(name, factor, ratio.value, UNIT, holds is True, ratio.low, ratio.high, STRADDLES if holds is None else ""))
 
 
 def _unknown(name: str, factor: float, why: str) -> _Checked:
@@ -171,12 +169,14 @@ def _unknown(name: str, factor: float, why: str) -> _Checked:
 
 def _limit_finding(own: Own, one: _Checked) -> Finding:
     check = one.check
+    add = functools.partial(finding, target=own.name, place=check.name, required=own.required)
+    numbers: dict[str, Any] = {"value": check.value, "low": check.low, "high": check.high, "limit": check.limit}
     if check.value is None:
-        cause = f"Limit {check.name} = {check.limit:g}{UNIT} could not be checked: {one.told}."
-        return finding("KP505", cause, target=own.name, place=check.name, required=own.required)
-    cause = f"{check.name} is {one.told} the baseline's; the contract allows {check.limit:g}."
-    code = CODES.get(check.name, "KP502")
-    return finding(code, cause, target=own.name, place=check.name, required=own.required, value=check.value, limit=check.limit)
+        return add("KP505", f"Limit {check.name} = {check.limit:g}{UNIT} could not be checked: {one.why}.")
+    if check.undecided:
+        cause = f"{check.name} is {told(check)}; whether the contract's {check.limit:g} is kept can't be told yet: {check.undecided}."
+        return add("KP506", cause, remedy=NEXT, **numbers)
+    return add(CODES.get(check.name, "KP502"), f"{check.name} is {told(check)}; the contract allows {check.limit:g}.", **numbers)
 
 
 def _told(ratio: Ratio) -> str:

@@ -14,6 +14,7 @@ from kpipe.judging.times import sum_up_freshness, sum_up_loads, sum_up_offline, 
 from kpipe.record import CellCounts, CellStatus, LoadRecord, TargetRecord
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
+from kpipe_stages.decisions import runs_code
 from kpipe_stages.protocol import TimingResult
 
 if TYPE_CHECKING:
@@ -33,11 +34,12 @@ def judge_times(bench: Bench, answers: Answers | None, stage: StageEvidence | No
         own, coarser = own_tolerances(bench, class_of(bench, answers), reference)
         timed_outputs(timing, relative_allowance(own, reference.floors, coarser=coarser), bench.add)
     loads, variants, shared = quiet_loads(bench.scene.stages, plan.name)
+    own_code = any(runs_code(table.rule) for table in bench.scene.contract.rule_tables.values())  # it was not timed: a limit is on all of the way
     peak = max((r.peak_rss_bytes for r in (stage.result, stage.timing) if r is not None), default=None) if stage else None
     measured = Measured(
         loads=() if shared or any(one.lean for one in loads) else loads,
         model_only=_sample(timing.model_only) if timing else None,
-        end_to_end=_sample(timing.end_to_end) if timing else None,
+        end_to_end=_sample(timing.end_to_end) if timing and not own_code else None,
         server=Sample(timing.server.seconds, timing.server.windows) if timing and timing.server else None,
         peak_bytes=None if result is None or result.load.lean else peak,
         size_bytes=_size(bench),
@@ -61,7 +63,7 @@ def _times(timing: TimingResult) -> dict[str, Any]:
 
 
 def _sample(latency: Latency | None) -> Sample | None:
-    return Sample(latency.seconds, latency.windows, latency.looks) if latency is not None else None
+    return Sample(latency.seconds, latency.windows, latency.looks, latency.waits) if latency is not None else None
 
 
 def _size(bench: Bench) -> int | None:

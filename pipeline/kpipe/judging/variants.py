@@ -54,11 +54,16 @@ def _with_way_out(one: Finding, stage: StageEvidence, stages: Mapping[str, Stage
     export = stages.get("export")
     if one.code != "KP304" or not stage.name.startswith("quantize.litert.") or export is None or export.result is None or not export.result.data:
         return one
-    ops = {op for artifact in decode(ExportResult, export.result.data).artifacts if artifact.format == "litert" for op in artifact.ops}
-    if "WHILE" not in ops:
+    found = next((artifact for artifact in decode(ExportResult, export.result.data).artifacts if artifact.format == "litert"), None)
+    if found is None or "WHILE" not in found.ops or found.unrolled is not None:
         return one
-    remedy = "The file holds a loop (WHILE), on which LiteRT's calibration crashes: build recurrent layers with unroll=True, or choose dynamic_int8 or float16."
-    return replace(one, remedy=remedy)
+    layers = found.op_layers.get("WHILE", ())
+    where = f", of layer {', '.join(layers)}" if layers else ""
+    remedy = (
+        f"The file holds a loop (WHILE{where}), on which LiteRT's calibration crashes: fix the number of steps in the model's input, so that "
+        "recurrent layers can be written out (unroll=True, or kpipe's repair), or choose dynamic_int8 or float16."
+    )
+    return replace(one, remedy=remedy, place=layers[0] if layers else one.place)
 
 
 def _about_calibration(one: Finding) -> Finding:

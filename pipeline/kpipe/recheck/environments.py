@@ -12,11 +12,13 @@ import importlib.metadata
 import importlib.util
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 BUILD_LIMIT_S = 1800.0
 PROBE_LIMIT_S = 60.0
+EXACT = re.compile(r"[^=<>!~]+==[^*,]+")
+"""A requirement that only one version meets."""
 COMPLETE = "kpipe-environment.json"
 """Written last: a folder without it was interrupted, and is made anew."""
 
@@ -80,7 +84,7 @@ def satisfies(here: Environment, pins: Mapping[str, str], names: frozenset[str],
 
 
 def build(recipe: Recipe, python: str, cache: Path) -> Environment:
-    """Make an environment, or take the one that was made of the same.
+    """Make an environment, or take the one that was made of the same and still holds it; where a version is a range, only one of the same day.
 
     Args:
         recipe: what to install.
@@ -88,13 +92,16 @@ def build(recipe: Recipe, python: str, cache: Path) -> Environment:
         cache: where environments are kept.
     """
     minor = ".".join(python.split(".")[:2])
-    key = hashlib.sha256("\n".join([minor, platform.machine(), *recipe.requirements, "--", *recipe.constraints]).encode()).hexdigest()[:24]
+    day = () if all(EXACT.fullmatch(line) for line in recipe.requirements) else (datetime.now(UTC).date().isoformat(),)
+    key = hashlib.sha256("\n".join([minor, platform.machine(), *recipe.requirements, "--", *recipe.constraints, *day]).encode()).hexdigest()[:24]
     folder = cache / key
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with _locked(cache / f"{key}.lock"):
             if (folder / COMPLETE).is_file():
-                return _probed(_python_of(folder), "built before")
+                there = _probed(_python_of(folder), "built before")
+                if there.problem or {"python": there.version, "held": dict(there.held)} == _written(folder):
+                    return there  # else somebody changed it since
             shutil.rmtree(folder, ignore_errors=True)
             problem = _make(folder, minor, recipe)
             if problem:
@@ -106,7 +113,17 @@ def build(recipe: Recipe, python: str, cache: Path) -> Environment:
             return made
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        return Environment("", minor, {}, "built", f"{folder} can't be written ({error.strerror}). Make room, or name another place with --cache.")
+        return Environment(
+            "", minor, {}, "built", f"{folder} can't be written ({error.strerror}). Make room, or set KPIPE_CACHE_DIR to another place."
+        )
+
+
+def _written(folder: Path) -> object:
+    """What an environment held when it was made; None where that can't be read."""
+    try:
+        return json.loads((folder / COMPLETE).read_text(encoding="utf-8"))
+    except ValueError:
+        return None
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,8 +23,9 @@ from kpipe_stages.decisions import DecisionError, NoDecisionError, outputs_of, s
 from kpipe_stages.digest import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from kpipe.findings import Finding
     from kpipe.recheck.trial import Tried
     from kpipe.record import TargetRecord
     from kpipe.signoff.bundle import Bundle
@@ -91,7 +92,7 @@ def outcome(bundle: Bundle, tried: Tried, name: str, column: str, *, anew: bool 
     record = next(t for t in tried.record.targets if t.name == name)
     said = [f for f in tried.record.findings if f.target == name]
     codes = {f.code for f in (*failing(said), *unchecking(said))}
-    status, reason = (CellStatus.PASS, f"waived: {record.reason}") if record.waived else (record.status, record.reason)
+    status, reason = _held(record, unchecking([replace(f, required=True) for f in said]))
     if status is CellStatus.PASS and (owed := _owed(against)):
         status, reason, codes = CellStatus.UNCHECKED, owed, {UNKNOWN}
     return Outcome(
@@ -107,6 +108,17 @@ def outcome(bundle: Bundle, tried: Tried, name: str, column: str, *, anew: bool 
         load_s=_load(record),
         p50_s=_p50(record),
     )
+
+
+def _held(record: TargetRecord, open_: Sequence[Finding]) -> tuple[CellStatus, str]:
+    """A target's status, and why. What somebody answers for has passed; what was not checked beside it has not."""
+    if not record.waived:
+        return record.status, record.reason
+    if open_:
+        return CellStatus.UNCHECKED, f"{open_[0].code}: {open_[0].cause}"
+    if record.cells.unchecked:
+        return CellStatus.UNCHECKED, f"{record.cells.unchecked} of its cells were not checked"
+    return CellStatus.PASS, f"waived: {record.reason}"
 
 
 def row_of(name: str, *, anew: bool) -> str:

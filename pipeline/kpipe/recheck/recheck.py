@@ -61,6 +61,8 @@ class Rechecked:
     """Bundle id to how this machine differs from the one that was signed off on; empty where it doesn't."""
     times: bool
     """Whether latency was measured; without it the contract's limits are not checked."""
+    relative: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Bundle id to its contract's limits that are relative to a baseline: they are about two artifacts, and are not checked here."""
 
     @property
     def verdict(self) -> Verdict:
@@ -113,7 +115,14 @@ def recheck(request: RecheckRequest, out: Path, say: Say) -> Rechecked:
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         machine={bundle.id: _machine(bundle) for bundle in request.bundles},
         times=request.times,
+        relative={bundle.id: _relative(bundle) for bundle in request.bundles},
     )
+
+
+def _relative(bundle: Bundle) -> tuple[str, ...]:
+    """The contract's limits that are relative to a baseline."""
+    tables = bundle.contract.contract.targets.items()
+    return tuple(f"{name} {key} = {factor:g}x baseline" for name, table in tables for key, factor in table.limits.relative.items())
 
 
 def _chosen(bundle: Bundle, columns: Sequence[Column], request: RecheckRequest) -> dict[str, tuple[str, ...]]:

@@ -138,6 +138,7 @@ def words_of(one: Outcome) -> tuple[str, ...]:
 def _entry(request: RollbackRequest, table: Rechecked, accepted: tuple[str, ...]) -> Entry:
     contents = request.bundle.contents
     notes = (f"re-checked in {', '.join(table.columns)}: {table.verdict}", *(f"accepted: {word}" for word in accepted))
+    notes += tuple(f"not checked: {name}, which is relative to a baseline" for name in table.relative.get(request.bundle.id, ()))
     notes += ("the signature was not checked",) if request.unproved else ()
     return Entry(
         version=LOG_VERSION,
@@ -164,6 +165,8 @@ def restoring(bundle: Bundle) -> tuple[str, ...]:
         versions = ", ".join(f"{name}=={version}" for name, version in sorted(target.versions.items()))
         settings = ", ".join(f"{key} = {value}" for key, value in {**target.job.chosen, **target.job.settings}.items()) or "no settings"
         threads = f", {target.job.threads} threads" if target.job.threads else ""
+        threads += f", processors {', '.join(map(str, target.job.affinity))}" if target.job.affinity else ""
+        threads += f", {target.job.memory_mib} MiB of private memory" if target.job.memory_mib else ""
         lines.append(f"{target.name}  SHA-256 {target.sha256}  {bundle.artifact(target.name)}")
         lines.append(f"    {versions}; {settings}{threads}; requirements/{target.interpreter}.txt")
     return tuple(lines)

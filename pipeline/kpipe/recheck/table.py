@@ -24,6 +24,10 @@ def rendered(found: Rechecked, *, markdown: bool = False) -> str:
         lines += _bundle(found, bundle, markdown=markdown)
     if not found.times:
         lines.append(f"{'- ' if markdown else ''}latency was not measured, so the contract's limits were not checked")
+    for bundle, limits in found.relative.items():
+        if limits:
+            said = f"{bundle[:SHORT]}: limits that are relative to a baseline were not checked: {', '.join(limits)}"
+            lines.append(f"{'- ' if markdown else ''}{said}")
     bad = [o for o in found.outcomes if o.status is not CellStatus.PASS]
     for one in bad:
         lines.append(f"{'- ' if markdown else ''}{WORDS[one.status]} {one.bundle[:SHORT]} {one.target}, {one.column}: {_inert(one.reason)}")

@@ -102,9 +102,14 @@ async def perform(trial: Trial, waivers: WaiverSet, say: Callable[[str], None]) 
 
 
 def unpinned(loaded: LoadedContract, *, times: bool) -> LoadedContract:
-    """The contract without the versions that it asks of runtimes, as to see other ones is the point; and without limits where nothing is timed."""
-    changes: dict[str, Any] = {"version": None} if times else {"version": None, "limits": LimitsTable()}
-    targets = {name: table.model_copy(update=changes) for name, table in loaded.contract.targets.items()}
+    """The contract without the versions that it asks of runtimes, as to see other ones is the point; and without limits where nothing is timed.
+
+    Limits that are relative to a baseline are left out, too: they are about two artifacts, and the baseline's isn't run here.
+    """
+    targets = {
+        name: table.model_copy(update={"version": None, "limits": LimitsTable(**table.limits.absolute) if times else LimitsTable()})
+        for name, table in loaded.contract.targets.items()
+    }
     return LoadedContract(loaded.contract.model_copy(update={"targets": targets}), loaded.source, loaded.text, loaded.folder)
 
 
@@ -180,7 +185,7 @@ async def _decide(trial: Trial, shop: Workshop, evidence: Evidence) -> None:
 
 
 RUN = "run."
-REPLACED = (RUN, "load.")
+REPLACED = (RUN, "load.", "race.")
 
 
 def _ran(name: str, stage: StageEvidence) -> bool:
@@ -203,5 +208,5 @@ def _evidence(trial: Trial, shop: Workshop, made: Mapping[str, Artifact]) -> Evi
     wanted = [with_artifact(t, made) if trial.anew else t for t in sealed.targets if t.plan.name in trial.targets]
     targets = tuple(replace(t, plan=replace(t.plan, python=trial.environment.python, absent=None)) for t in wanted)
     stages: Sequence[StageEvidence] = (*kept, *new.values())
-    changes: dict[str, Any] = {"incomplete": shop.incomplete, "environment": system.environment()}
+    changes: dict[str, Any] = {"incomplete": shop.incomplete, "opponents": {}, "environment": system.environment()}
     return replace(sealed, targets=targets, stages=tuple(stages), folders=folders, **changes)

@@ -91,6 +91,7 @@ def _target(target: TargetRecord) -> dict[str, Any]:
         "required": target.required,
         "settings": {**target.chosen_settings, **target.settings},
         "settings_chosen_by_kpipe": sorted(target.chosen_settings),
+        "held_to": dict(target.confined),
         "precision": target.effective_precision,
         "versions": target.identity.versions if target.identity else {},
         "cpu": target.identity.cpu if target.identity else "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,12 +70,18 @@ class Artifacts:
         found: Signature | None = await self.futures["signature"]
         return found
 
-    async def export(self, formats: tuple[str, ...]) -> None:
-        """Reload on TensorFlow and write the formats; what never came is settled as None, so that nobody waits for ever."""
+    async def export(self, formats: tuple[str, ...], *, calibrates: bool) -> None:
+        """Reload on TensorFlow and write the formats; what never came is settled as None, so that nobody waits for ever.
+
+        Args:
+            formats: what to write.
+            calibrates: a LiteRT variant is going to be calibrated.
+        """
         candidate = self.resolved
         job = jobs.export_job(
             str(candidate.request.model), candidate.sha256, candidate.trust, formats, str(self.shop.folder.artifacts), self.shop.contract
         )
+        job = replace(job, calibrates=calibrates)
         try:
             stage = await self._made(self.shop.order("export", "export", job))
             if stage.result is not None and stage.result.data:

@@ -10,7 +10,7 @@ from kpipe.golden import GoldenSet
 from kpipe.opsets import named_profile
 from kpipe.percentiles import calls_needed, percentile_limits
 from kpipe.profiles import DEFAULT, Profile
-from kpipe_stages.catalog import RUNTIMES
+from kpipe_stages.catalog import RUNTIMES, VARIANTS
 from kpipe_stages.decisions import runs_code
 from kpipe_stages.protocol import (
     Artifact,
@@ -73,6 +73,11 @@ def fingerprint_job(common: Common, reference: PrepareResult, own: PrepareResult
 def variants_of(plans: Sequence[TargetPlan]) -> list[TargetPlan]:
     """The targets whose precision variant has to be made."""
     return [plan for plan in plans if plan.absent is None and plan.quantize and not plan.provided]
+
+
+def calibrates_litert(plans: Sequence[TargetPlan]) -> bool:
+    """Whether any of the LiteRT variants is made with a calibration set."""
+    return any(RUNTIMES[plan.runtime].artifact == "litert" and VARIANTS["litert"][plan.quantize].calibrates for plan in variants_of(plans))
 
 
 def needed_formats(plans: Sequence[TargetPlan]) -> tuple[str, ...]:

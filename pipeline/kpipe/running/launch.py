@@ -22,7 +22,7 @@ from kpipe.running.fork_server import Forked, ForkServer, Process
 from kpipe.text import first_line
 from kpipe_stages.catalog import FORKED
 from kpipe_stages.codec import CodecError, encode, read_json, write_json
-from kpipe_stages.protocol import PROTOCOL, Job, Result, Status
+from kpipe_stages.protocol import MEMORY_SIGNS, PROTOCOL, Job, Result, Status
 
 INHERITED = (
     "PATH",
@@ -47,8 +47,6 @@ ONE_THREAD = {
     "TF_NUM_INTEROP_THREADS": "1",
 }
 """What holds JAX and TensorFlow to one thread. XLA's flag alone leaves matrix products on several; NPROC is what sizes its thread pool."""
-
-MEMORY_SIGNS = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED", "Cannot allocate memory", "OOM when allocating")
 
 
 def worker_environment(home: Path, *, backend: str | None, threads: int, cache: Path) -> dict[str, str]:

@@ -156,7 +156,7 @@ class Validation:
         runnable = [plan for plan in self.plans if plan.absent is None]
         formats = jobs.needed_formats(runnable)
         self.artifacts.expect((*formats, "signature"))
-        group.create_task(self.artifacts.export(formats))
+        group.create_task(self.artifacts.export(formats, calibrates=jobs.calibrates_litert(runnable)))
         signature = inspected.signature
         if signature is None or not signature.outputs:
             signature = await self.artifacts.signature()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -53,6 +54,7 @@ async def _with_compile_cache(shop: Workshop, plan: TargetPlan, job: RunJob) -> 
     settings: dict[str, Any] = {**job.settings, key: str(folder)}
     if load_of(await _load(shop, plan, replace(job, settings=settings), f"load.{plan.name}.filling")) is not None:
         await _load(shop, plan, replace(job, settings=settings), f"load.{plan.name}.cached")
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _load(shop: Workshop, plan: TargetPlan, job: RunJob, name: str) -> StageEvidence:

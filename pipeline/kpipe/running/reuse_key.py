@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 VERSION = 1
 """Of an entry's form."""
 OWN_DISTRIBUTION = "keras-kpipe"
+CONVERTERS = frozenset({"keras", "tensorflow", "tf2onnx", "onnx", "onnxruntime", "openvino", "nncf", "numpy", "ml-dtypes", "flatbuffers", "protobuf"})
+"""Distributions that take part in making artifacts."""
 ELSEWHERE = ("HOME", "TMPDIR", "KERAS_HOME", "XDG_CACHE_HOME", "PATH", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "PYTHONDONTWRITEBYTECODE")
 """Variables of a worker's environment that name places, and don't change what it makes."""
 
@@ -47,7 +49,7 @@ def key_of(order: Order, sources: tuple[Artifact, ...] = ()) -> str | None:
         return None
     installed, local = distributions()
     trust = getattr(order.params, "trust", Trust())
-    if local and (trust.custom_objects or trust.allow_modules):  # the model's code may import it, and its version says nothing of its content
+    if local and (trust.custom_objects or trust.allow_modules or _convert(local)):  # the model's code may import it, or it makes the file
         return None
     return _digest(
         {
@@ -127,6 +129,11 @@ def distributions() -> tuple[tuple[str, ...], tuple[str, ...]]:
     others = {item for item in held if _normal(item.name.partition("-")[0]) != OWN_DISTRIBUTION}
     local = {item.stem for item in others if item.suffix == ".egg-info" or (item / "direct_url.json").is_file()}
     return tuple(sorted({item.stem for item in others})), tuple(sorted(local))
+
+
+def _convert(local: tuple[str, ...]) -> bool:
+    """Whether one of them takes part in making artifacts."""
+    return any(_normal(item.partition("-")[0]) in CONVERTERS for item in local)
 
 
 def _normal(name: str) -> str:

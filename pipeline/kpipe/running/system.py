@@ -158,8 +158,9 @@ def memory_limit(root: Path = CGROUPS) -> int | None:
 
 
 def cache_folder(wanted: str | None, fallback: Path) -> Path:
-    """Kpipe's own cache: ``wanted``, else ``kpipe`` below the user's cache folder, else ``fallback`` where that can't be written."""
-    base = Path(wanted) if wanted else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kpipe"
+    """Kpipe's own cache: ``wanted``, else ``$KPIPE_CACHE_DIR``, else ``kpipe`` below the user's cache folder, else ``fallback`` where that can't be written."""
+    own = wanted or os.environ.get("KPIPE_CACHE_DIR")
+    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kpipe"
     for folder in (base, fallback):
         try:
             folder.mkdir(parents=True, exist_ok=True)

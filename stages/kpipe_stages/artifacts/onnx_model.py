@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.artifacts.inventory import Opened, op_uses
-from kpipe_stages.artifacts.repairs import inline_compiled, lower_erfc
+from kpipe_stages.artifacts.onnx_conversion import Order, converted
+from kpipe_stages.artifacts.repairs import inline_compiled
 from kpipe_stages.protocol import Observation, OpUse, Signature, StageError, TensorSpec
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from kpipe_stages.artifacts.tracing import Trace
 
-OPSET = 18
-"""The newest that tf2onnx 1.17 writes; ONNX Runtime has read it since 1.14."""
 MOST_INFERRED_BYTES = 500_000_000
 """Above this the dtypes of values inside a file aren't inferred: that takes as much memory again."""
 RUNTIME_DOMAINS = frozenset({"com.microsoft"})
@@ -55,25 +54,18 @@ class Converted:
 def convert(traced: Trace, *, repairs: bool) -> Converted:
     """Convert the trace, with `kpipe_stages.artifacts.repairs` where they are allowed."""
     import tensorflow as tf
-    from tf2onnx import convert as tf2onnx_convert
 
     inputs = [tensor.name for tensor in traced.function.inputs[: len(traced.inputs)]]
     outputs = [tensor.name for tensor in traced.function.outputs]
     model_inputs = [spec.name for spec in traced.signature.inputs]
     renamed = {**dict(zip(inputs, model_inputs, strict=True)), **dict(zip(outputs, output_names(traced).values(), strict=True))}
-    erfc: list[str] = []
     with tf.device("/cpu:0"):
         graph, tables, inlined = _graph(traced, inputs, outputs, repairs=repairs)
-        model, _ = tf2onnx_convert._convert_common(  # noqa: SLF001 - the public ones load and freeze again; tf2onnx is pinned
-            graph,
-            name="keras model",
-            opset=OPSET,
-            input_names=inputs,
-            output_names=outputs,
-            tensors_to_rename=renamed,
-            initialized_tables=tables,
-            custom_op_handlers={"Erfc": (lower_erfc(erfc), [])} if repairs else None,
-        )
+        order = Order(tuple(inputs), tuple(outputs), renamed, tables, repairs=repairs)
+        try:
+            model, erfc = converted(graph, order, copies=False)
+        except Exception:  # noqa: BLE001 - whichever pass it was: with a copy of the graph for each, tf2onnx leaves out the one that fails
+            model, erfc = converted(graph, order, copies=True)
     return Converted(model, tuple(erfc), tuple(inlined))
 
 

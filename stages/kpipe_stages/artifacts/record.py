@@ -5,42 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kpipe_stages.artifacts.inventory import FORMAT_TITLES, Opened, bind, compare_size
+from kpipe_stages.artifacts.op_names import NAMED_LAYERS, layers_of
 from kpipe_stages.digest import digest, size
 from kpipe_stages.protocol import Artifact, Binding, Observation, OpUse, Signature, StageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from kpipe_stages.artifacts.tracing import Trace
     from kpipe_stages.worker import Worker
 
-
-NAMED_LAYERS = 4
-"""As many layers an op's message names at most."""
-TF_NAMES: dict[tuple[str, str], tuple[str, ...]] = {
-    ("litert", "FULLY_CONNECTED"): ("MatMul", "BatchMatMulV2"),
-    ("litert", "BATCH_MATMUL"): ("BatchMatMulV2", "MatMul"),
-    ("litert", "DEPTHWISE_CONV_2D"): ("DepthwiseConv2dNative",),
-    ("litert", "AVERAGE_POOL_2D"): ("AvgPool",),
-    ("litert", "MAX_POOL_2D"): ("MaxPool",),
-    ("litert", "LOGISTIC"): ("Sigmoid",),
-    ("litert", "TRANSPOSE_CONV"): ("Conv2DBackpropInput",),
-    ("litert", "DIV"): ("RealDiv",),
-    ("litert", "GELU"): ("Erfc",),
-    ("litert", "GATHER"): ("GatherV2", "ResourceGather"),
-    ("litert", "WHILE"): ("StatelessWhile", "While"),
-    ("onnx", "Gemm"): ("MatMul",),
-    ("onnx", "Conv"): ("Conv2D", "DepthwiseConv2dNative", "Conv3D"),
-    ("onnx", "AveragePool"): ("AvgPool",),
-    ("onnx", "GlobalAveragePool"): ("Mean",),
-    ("onnx", "ReduceMean"): ("Mean",),
-    ("onnx", "ConvTranspose"): ("Conv2DBackpropInput",),
-    ("onnx", "Div"): ("RealDiv",),
-    ("onnx", "Erf"): ("Erfc",),
-    ("onnx", "Gather"): ("GatherV2", "ResourceGather"),
-}
-"""Format and op to the TensorFlow ops that a converter makes it of, where the names differ by more than case and underscores."""
+NOTHING: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -66,7 +45,13 @@ def read(kind: str, path: Path, known: Binding | None = None) -> Opened:
 
 
 def record(
-    written: Written, model: Signature, parameters: int, *, traced: Trace | None = None, foreign_allowed: bool = False
+    written: Written,
+    model: Signature,
+    parameters: int,
+    *,
+    traced: Trace | None = None,
+    op_layers: Mapping[str, Sequence[str]] = NOTHING,
+    foreign_allowed: bool = False,
 ) -> tuple[Artifact | None, list[Observation]]:
     """Read ``written`` back, bind it to ``model`` and compare.
 
@@ -75,6 +60,7 @@ def record(
         model: the model's own signature.
         parameters: how many numbers the model has, 0 for unknown.
         traced: tells which layer an op comes from.
+        op_layers: tells it where there is no trace here: op of TensorFlow, or of this very format, to layers.
         foreign_allowed: ops outside the runtime's own set are listed, not observed.
 
     Returns:
@@ -84,6 +70,7 @@ def record(
         StageError: it can't be read.
     """
     opened = read(written.kind, written.path, written.known)
+    op_layers = traced.op_layers if traced is not None else op_layers
     binding, seen = bind(written.kind, model, opened, written.known)
     seen += compare_size(written.kind, opened, parameters)
     if opened.foreign_ops and not foreign_allowed:
@@ -105,43 +92,31 @@ def record(
         versions=written.versions,
         batch=opened.batch,
         companions=tuple(str(path) for path in opened.companions),
-        op_layers=_op_layers(written.kind, opened, traced),
-        inventory=_inventory(written.kind, opened, traced),
+        op_layers=_op_layers(written.kind, opened, op_layers),
+        inventory=_inventory(written.kind, opened, op_layers),
         opset=opened.opset,
     )
     return artifact, seen
 
 
-def _op_layers(kind: str, opened: Opened, traced: Trace | None) -> dict[str, tuple[str, ...]]:
+def _op_layers(kind: str, opened: Opened, known: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """Op name, in the format's own spelling, to layers."""
-    if traced is None:
-        return {}
-    places = {op: _places(kind, op, traced) for op in opened.ops}
+    places = {op: layers_of(kind, op, known) for op in opened.ops}
     return {op: tuple(found[:NAMED_LAYERS]) for op, found in places.items() if found}
 
 
-def _inventory(kind: str, opened: Opened, traced: Trace | None) -> tuple[OpUse, ...]:
-    """The ops with the layers that they come from: by an op's own name in TensorFlow's formats, by `TF_NAMES` where the format has other names."""
-    if traced is None:
-        return opened.uses
-    return tuple(replace(use, layers=tuple(_places(kind, use.op, traced)[:NAMED_LAYERS])) for use in opened.uses)
+def _inventory(kind: str, opened: Opened, known: Mapping[str, Sequence[str]]) -> tuple[OpUse, ...]:
+    """The ops with the layers that they come from."""
+    return tuple(replace(use, layers=tuple(layers_of(kind, use.op, known)[:NAMED_LAYERS])) for use in opened.uses)
 
 
-def _places(kind: str, op: str, traced: Trace) -> list[str]:
-    plain = op.removeprefix("Flex")
-    names = (plain, *TF_NAMES.get((kind, plain), ()), plain.replace("_", "").lower() if kind != "saved_model" else "")
-    known = {name.lower().removesuffix("v2").removesuffix("v3"): name for name in traced.op_layers}
-    found = [traced.op_layers.get(name) or traced.op_layers.get(known.get(name.lower(), ""), []) for name in names]
-    return list(dict.fromkeys(place for places in found for place in places))
-
-
-def accept(worker: Worker, written: Written, model: Signature, parameters: int) -> Artifact:
+def accept(worker: Worker, written: Written, model: Signature, parameters: int, op_layers: Mapping[str, Sequence[str]] = NOTHING) -> Artifact:
     """`record` for a stage with one artifact: observe what doesn't stop it, raise what does.
 
     Raises:
         StageError: it can't be read, or can't be bound to the model.
     """
-    artifact, seen = record(written, model, parameters)
+    artifact, seen = record(written, model, parameters, op_layers=op_layers)
     stopping = next((observation for observation in seen if observation.code in {"KP207", "KP213"}), None)
     for observation in seen:
         if artifact is not None or observation is not stopping:

@@ -34,6 +34,24 @@ def scopes_renamed(model: Any) -> Iterator[list[str]]:
 
 
 @contextmanager
+def unrolled(model: Any) -> Iterator[list[str]]:
+    """Let recurrent layers write out every step while they are traced, where they would be a loop; the arithmetic is the same.
+
+    Yields their names; a trace then needs a fixed number of steps.
+    """
+    import keras
+
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.RNN) and not layer.unroll]
+    for layer in layers:
+        layer.unroll = True
+    try:
+        yield [layer.name for layer in layers]
+    finally:
+        for layer in layers:
+            layer.unroll = False
+
+
+@contextmanager
 def signs_without_bits() -> Iterator[None]:
     """Let Keras tell the sign of a float by arithmetic while it is traced, not by its bits, which ONNX, OpenVINO and LiteRT lack.
 

@@ -24,6 +24,7 @@ MOST_FROZEN_BYTES = 1_500_000_000
 """A graph is one protobuf of at most 2 GiB; above this, weights stay variables in the SavedModel's own files."""
 USUAL = frozenset({"float32", "int32", "int64", "bool", "resource", "variant", "string"})
 """Dtypes that nearly every graph has: naming them names no layer."""
+LOOPS = ("While", "StatelessWhile")
 STATE_OPS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterUpdate")
 RANDOM_OPS = (
     "RandomUniform", "RandomStandardNormal", "RandomUniformInt", "TruncatedNormal", "Multinomial", "RandomGammaV3",
@@ -55,22 +56,21 @@ class Trace:
         """Names of the outputs: the model's own."""
         return tuple(spec.name for spec in self.signature.outputs)
 
-    def nodes(self) -> Iterator[tuple[str, str]]:
-        """Every node's (op type, name), functions included."""
+    @cached_property
+    def nodes(self) -> tuple[tuple[str, str], ...]:
+        """Every node's (op type, name), functions included; kept, because a GraphDef holds a copy of the weights."""
         graph = self.function.graph.as_graph_def()
-        for nodes in (graph.node, *(f.node_def for f in graph.library.function)):
-            for node in nodes:
-                yield node.op, node.name
+        return tuple((node.op, node.name) for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes)
 
     def op_types(self) -> set[str]:
         """Every op type in it."""
-        return {op for op, _ in self.nodes()}
+        return {op for op, _ in self.nodes}
 
     @cached_property
     def op_layers(self) -> dict[str, list[str]]:
         """Op type to the layers that it comes from, once each."""
         found: dict[str, dict[str, None]] = {}
-        for op, name in self.nodes():
+        for op, name in self.nodes:
             if place := self.layer_of(name):
                 found.setdefault(op, {})[place] = None
         return {op: list(places) for op, places in found.items()}
@@ -279,13 +279,18 @@ def _with_batch(shape: tuple[int | None, ...] | None, batch: int | None) -> list
     return [batch, *shape[1:]]
 
 
-def _freeze(function: Any, caller: KerasCaller) -> tuple[Any | None, str]:
+def weight_bytes(model: Any) -> int:
+    """Bytes that a model's variables take."""
     import tensorflow as tf
+
+    return sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in model.variables)
+
+
+def _freeze(function: Any, caller: KerasCaller) -> tuple[Any | None, str]:
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-    weight_bytes = sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in caller.model.variables)
-    if weight_bytes > MOST_FROZEN_BYTES:
-        return None, f"its weights take {weight_bytes:,} bytes, too much for one graph"
+    if (size := weight_bytes(caller.model)) > MOST_FROZEN_BYTES:
+        return None, f"its weights take {size:,} bytes, too much for one graph"
     try:
         frozen = convert_variables_to_constants_v2(function, lower_control_flow=False)
         return _with_captures(frozen, function, len(caller.signature.inputs)), ""

@@ -14,6 +14,7 @@ from kpipe_stages.protocol.artifacts import (
     OpenArtifactJob,
     OpUse,
     QuantizeJob,
+    Twin,
 )
 from kpipe_stages.protocol.deciding import DecidedMode, DecideJob, DecideResult, SavedAnswers
 from kpipe_stages.protocol.inputs import (
@@ -27,13 +28,27 @@ from kpipe_stages.protocol.inputs import (
     PrepareResult,
 )
 from kpipe_stages.protocol.inspecting import ArchiveLimits, InspectJob, InspectResult, LayerRow
-from kpipe_stages.protocol.messages import PROTOCOL, Failure, Identity, Job, Observation, Result, Signature, StageError, Status, TensorSpec, Trust
+from kpipe_stages.protocol.messages import (
+    MEMORY_SIGNS,
+    PROTOCOL,
+    Failure,
+    Identity,
+    Job,
+    Observation,
+    Result,
+    Signature,
+    StageError,
+    Status,
+    TensorSpec,
+    Trust,
+)
 from kpipe_stages.protocol.racing import RaceJob, RaceResult, RaceRound
 from kpipe_stages.protocol.running import AxisSize, BatchPadding, ProbeResult, RunJob, RunResult, ShapeCase, ShapeOutcome, ShapesResult
 from kpipe_stages.protocol.timing import BatchTimes, Freshness, Latency, LoadTimes, Served, TimingPlan, TimingResult, Window
 from kpipe_stages.protocol.training import Cadence, CheckpointCost, Epoch, Preserved, Resumption, TrainJob, TrainResult
 
 __all__ = [
+    "MEMORY_SIGNS",
     "PROTOCOL",
     "ArchiveLimits",
     "Artifact",
@@ -95,5 +110,6 @@ __all__ = [
     "TrainJob",
     "TrainResult",
     "Trust",
+    "Twin",
     "Window",
 ]

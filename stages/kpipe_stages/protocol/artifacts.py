@@ -21,6 +21,8 @@ class ExportJob:
     repairs: bool = True
     sha256: str = ""
     """Digest that ``model`` must have when it is loaded; empty for none."""
+    calibrates: bool = False
+    """A LiteRT variant is to be calibrated: keep what that needs besides."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,16 @@ class OpUse:
     dtypes: tuple[str, ...]
     """Of what it gives, as far as the file declares it."""
     layers: tuple[str, ...] = ()
-    """The first few Keras layers that it comes from, as far as kpipe's own trace tells."""
+    """The first few Keras layers that it comes from, by the kind of TensorFlow op that the converter makes it of; empty where that can't be told."""
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A SavedModel of the same model that a converter can take where it can't take the model's own."""
+
+    path: str
+    repairs: tuple[str, ...]
+    """All that were made in it, one sentence each."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,8 @@ class Artifact:
     """The precision variant that was made of the float artifact; empty for that one itself."""
     source: str = ""
     """LiteRT: the SavedModel that it was converted from, where that isn't the one of the run (a trace at batch 1)."""
+    unrolled: Twin | None = None
+    """LiteRT: what variants are calibrated on where the file holds loops of recurrent layers, and one is asked for."""
     inventory: tuple[OpUse, ...] = ()
     """``ops`` with version, dtypes and layers."""
     opset: int = 0

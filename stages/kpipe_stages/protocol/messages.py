@@ -8,6 +8,9 @@ from typing import Any
 
 PROTOCOL = 1
 
+MEMORY_SIGNS = ("MemoryError", "bad_alloc", "RESOURCE_EXHAUSTED", "Cannot allocate memory", "OOM when allocating", "Failed to allocate memory")
+"""What says that there was too little memory: Python, C++, JAX, the system, TensorFlow, ONNX Runtime."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:

@@ -53,8 +53,10 @@ class RaceResult:
     """Different golden inputs that were called."""
     batch: int
     """Rows of a call."""
+    called: int
+    """Calls in rounds, with those of the warm-ups."""
     compared: int
-    """Timed outputs held against what the same session's first answers to the same inputs were; the number of calls, or the times are void."""
+    """Outputs of them that were held against the same artifact's first answers to the same inputs; as many, or the times are void."""
     worst_before: float
     """Largest difference of a timed output from that, over the output's scale."""
     worst_now: float

@@ -42,6 +42,11 @@ class Window:
     """Share that the hypervisor took."""
     switches: int
     """Times that a thread was made to give up its processor."""
+    in_calls_s: float | None = None
+    """What threads waited between the first and the last of each few calls, but for what `Latency.waits` says of the calling one; None where that
+    wasn't looked at."""
+    stolen_s: float = 0.0
+    """Processor time that the hypervisor took, seconds of all processors together."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,10 @@ class LoadTimes:
     """The artifact's pages were dropped from the system's file cache before it was loaded."""
     window: Window | None = None
     """What else happened on the machine from the import to the first inference."""
+    waited_s: float | None = None
+    """How long threads waited for a processor in these three, all together; None where the system doesn't say."""
+    worked_s: float = 0.0
+    """Processor time of the loading thread in these three."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +96,11 @@ class Latency:
     """The calls in stretches, in order; their calls sum to the sample's."""
     steps_s: dict[str, float] = field(default_factory=dict)
     """End to end: step to its seconds in all calls together."""
+    waits: tuple[float, ...] = ()
+    """Of each call the seconds that the calling thread was ready to run and had no processor; empty where the system doesn't say, or the plan
+    has no limit."""
     memory: tuple[tuple[int, int], ...] = ()
-    """Calls made so far and bytes resident then, between stretches of calls."""
+    """Calls made so far and bytes resident then, between stretches of calls since the last look."""
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.artifacts.litert import SIGNATURE
+from kpipe_stages.catalog import VARIANTS
 from kpipe_stages.quantizing.made import Made, NotMadeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kpipe_stages.protocol import QuantizeJob
+    from kpipe_stages.protocol import QuantizeJob, Twin
     from kpipe_stages.quantizing.samples import Samples
 
 DISTRIBUTIONS = ("tensorflow", "numpy")
@@ -42,7 +43,8 @@ def make(params: QuantizeJob, path: Path, samples: Samples) -> Made:
                 raise NotMadeError(_reason(str(error)), tuple(ops)) from error
             kept = ops
         else:
-            return Made(tuple(kept))
+            twin = _twin(params)
+            return Made(tuple(kept), None if twin is None else twin.repairs)
 
 
 def _convert(params: QuantizeJob, samples: Samples, *, mixed: bool) -> bytes:
@@ -60,10 +62,16 @@ def _convert(params: QuantizeJob, samples: Samples, *, mixed: bool) -> bytes:
 
 
 def _saved_model(params: QuantizeJob) -> str:
-    """What the float file was converted from."""
+    """What the float file was converted from, or, to calibrate, the trace without loops that stands beside it."""
+    if (twin := _twin(params)) is not None:
+        return twin.path
     if params.source.source or params.saved_model is None:
         return params.source.source
     return params.saved_model.path
+
+
+def _twin(params: QuantizeJob) -> Twin | None:
+    return params.source.unrolled if VARIANTS["litert"][params.variant].calibrates else None
 
 
 def _int16x8(tf: Any) -> Any:

@@ -11,6 +11,8 @@ class Made:
 
     kept: tuple[str, ...] = ()
     """Ops that stay in float32 because the variant has no integer form of them."""
+    repairs: tuple[str, ...] | None = None
+    """Those of what it was made from; None where that is the float artifact."""
 
 
 class NotMadeError(Exception):
