@@ -88,6 +88,21 @@ def test_recurrent_layers_are_written_out_to_be_calibrated_and_decide_as_the_mod
     assert 1e-7 < drift < 0.2
 
 
+def test_a_kept_export_brings_what_a_later_run_calibrates_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second run takes the export from the cache, and makes another variant from the trace that came with it."""
+    monkeypatch.setenv("KPIPE_CACHE_DIR", str(folder / "cache"))
+    contract = folder / "again.toml"
+    contract.write_text(f"{TARGETS}{QUIET}", encoding="utf-8")
+    kpipe.validate(folder / "fixed.keras", contract=contract, out=folder / "first", reuse=True)
+    contract.write_text(f"{TARGETS}[targets.litert_int16x8]\nquantize = 'int16x8'\n{QUIET}", encoding="utf-8")
+    run = kpipe.validate(folder / "fixed.keras", contract=contract, out=folder / "second", reuse=True)
+    assert "Nothing was run" in (run.folder / "stages" / "export" / "stage.log").read_text(encoding="utf-8")
+    assert set(states(run.record).values()) == {"pass"}
+    made = target(run, "litert_int16x8").artifact
+    assert made is not None
+    assert "WHILE" not in made.ops
+
+
 def test_without_a_fixed_number_of_steps_the_way_out_is_told(folder: Path) -> None:
     run = validate(folder, "free", "", "free")
     assert states(run.record) == {"litert": "pass", "litert_int8": "unchecked"}

@@ -106,7 +106,7 @@ class Shelf:
                 return
             for path in _names(result):
                 _copy(Path(path), scratch / "files" / _name_of(Path(path), places))
-            sources = [digest(artifact.source) if artifact.source else "" for artifact in _artifacts(result.data)]
+            sources = [[digest(folder) for folder in _beside(artifact)] for artifact in _artifacts(result.data)]
             account = encode({"version": VERSION, "key": key, "result": kept, "sources": sources})
             write_json(scratch / ACCOUNT, {"sha256": _sha256(account), "account": account})
             scratch.rename(self.folder / key)  # atomic; another run that was as fast has put the same there
@@ -146,8 +146,8 @@ def _own(folder: Path) -> bool:
     return not hasattr(os, "getuid") or (facts.st_uid == os.getuid() and not facts.st_mode & 0o022)
 
 
-def _account(entry: Path, key: str) -> tuple[Result, list[str]]:
-    """What an entry says of itself: the stage's answer, and the digest of what each artifact was converted from, where that was kept.
+def _account(entry: Path, key: str) -> tuple[Result, list[list[str]]]:
+    """What an entry says of itself: the stage's answer, and the digests of what was kept beside each artifact.
 
     Raises:
         ValueError: that isn't what was written, or is of another key or version.
@@ -163,7 +163,7 @@ def _sha256(account: Any) -> str:
     return hashlib.sha256(json.dumps(account, sort_keys=True).encode()).hexdigest()
 
 
-def _verify(result: Result, sources: list[str]) -> None:
+def _verify(result: Result, sources: list[list[str]]) -> None:
     """Every artifact is, byte for byte, the one that the export has looked at.
 
     Raises:
@@ -174,7 +174,7 @@ def _verify(result: Result, sources: list[str]) -> None:
     if not artifacts:
         raise ValueError("it holds no artifact")
     for artifact, source in zip(artifacts, sources, strict=True):
-        if digest(artifact.path, artifact.companions) != artifact.sha256 or (artifact.source and digest(artifact.source) != source):
+        if digest(artifact.path, artifact.companions) != artifact.sha256 or [digest(folder) for folder in _beside(artifact)] != source:
             raise ValueError(f"{artifact.path} was altered")
 
 
@@ -189,11 +189,16 @@ def _found(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _names(result: Result) -> list[str]:
     """Every file or folder that the artifacts are made of."""
-    return [name for a in _artifacts(result.data) for name in (a.path, *a.companions, a.source) if name]
+    return [name for a in _artifacts(result.data) for name in (a.path, *a.companions, *_beside(a))]
 
 
 def _size(artifact: Artifact) -> int:
-    return artifact.size + (size(artifact.source) if artifact.source else 0)
+    return artifact.size + sum(size(folder) for folder in _beside(artifact))
+
+
+def _beside(artifact: Artifact) -> list[str]:
+    """The SavedModels that an artifact, or a variant of it, is converted from, where they aren't the run's own."""
+    return [folder for folder in (artifact.source, artifact.unrolled.path if artifact.unrolled else "") if folder]
 
 
 def _relocated(result: Result, place: Callable[[str], str], key: str) -> Result:
@@ -203,7 +208,9 @@ def _relocated(result: Result, place: Callable[[str], str], key: str) -> Result:
         artifact = decode(Artifact, found)
         companions = tuple(place(path) for path in artifact.companions)
         source = place(artifact.source) if artifact.source else ""
-        return dict(encode(replace(artifact, path=place(artifact.path), companions=companions, source=source, reused=key)))
+        unrolled = replace(artifact.unrolled, path=place(artifact.unrolled.path)) if artifact.unrolled else None
+        path = place(artifact.path)
+        return dict(encode(replace(artifact, path=path, companions=companions, source=source, unrolled=unrolled, reused=key)))
 
     data = dict(result.data)
     if "artifacts" in data:

@@ -22,7 +22,7 @@ from kpipe_stages.worker import cpu_features, cpu_model
 if TYPE_CHECKING:
     from kpipe.running.launch import Order
 
-VERSION = 1
+VERSION = 2
 """Of an entry's form."""
 OWN_DISTRIBUTION = "keras-kpipe"
 CONVERTERS = frozenset({"keras", "tensorflow", "tf2onnx", "onnx", "onnxruntime", "openvino", "nncf", "numpy", "ml-dtypes", "flatbuffers", "protobuf"})
@@ -101,7 +101,9 @@ def _told(params: Any) -> dict[str, Any] | None:
 
 def _bare(artifact: Artifact) -> Artifact:
     """Without its paths: its digest says what it is."""
-    return replace(artifact, path="", companions=(), source=digest(artifact.source) if artifact.source else "", reused="")
+    source = digest(artifact.source) if artifact.source else ""
+    unrolled = replace(artifact.unrolled, path=digest(artifact.unrolled.path)) if artifact.unrolled else None
+    return replace(artifact, path="", companions=(), source=source, unrolled=unrolled, reused="")
 
 
 def _module(path: str) -> str:
