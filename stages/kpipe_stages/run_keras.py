@@ -169,7 +169,24 @@ def _jax(load: Callable[[], KerasCaller], settings: Mapping[str, Any]) -> Forwar
     if precision is not None:
         check_value("Keras on JAX", "jax_default_matmul_precision", precision, JAX_PRECISIONS)
     jax.config.update("jax_default_matmul_precision", precision)
-    return JaxForward(load, compiled=not check_value("Keras on JAX", "run_eagerly", settings.get("run_eagerly", False), (True, False)))
+    compiled = not check_value("Keras on JAX", "run_eagerly", settings.get("run_eagerly", False), (True, False))
+    return JaxForward(lambda: _with_quick_compiles(load), compiled=compiled)
+
+
+def _with_quick_compiles(load: Callable[[], KerasCaller]) -> KerasCaller:
+    """Load with XLA's optimisations off, and forget what was compiled so.
+
+    What a load computes are the draws of initial weights, one program for each shape, which the file's weights replace: half of a cold load
+    went into making them fast. The same bits are drawn either way.
+    """
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        return load()
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
+        jax.clear_caches()
 
 
 def _tensorflow(load: Callable[[], KerasCaller], settings: Mapping[str, Any]) -> Forward:
