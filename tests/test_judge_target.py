@@ -122,6 +122,20 @@ def test_a_coarser_precision_than_asked_is_an_error(tmp_path: Path, text: str, e
     assert record.verdict is (Verdict.FAIL if wrong else Verdict.PASS)
 
 
+@pytest.mark.parametrize(
+    ("policy", "effective", "told"),
+    [("float64", "float32", True), ("float64", "float32, float64 (declared)", False), ("float32", "float32", False), ("float64", "", False)],
+)
+def test_a_runtime_that_computes_a_float64_model_in_less_says_so(tmp_path: Path, policy: str, effective: str, told: bool) -> None:
+    layer = LayerRow("dense", "Dense", "keras.layers", None, policy, 9, forced_training=False)
+    bench = Bench(tmp_path, text=OPENVINO, targets={"openvino": answers(modes=(*MODES, "machine_default"), effective_precision=effective)})
+    bench.replaced["inspect"] = stage("inspect", result("inspect", inspected(layers=(layer,))))
+    said = {f.code: f for f in bench.judge().findings}
+    assert ("KP234" in said) is told
+    assert not told or "computes in float32; layers of the model compute in float64" in said["KP234"].cause
+    assert ("KP307" in said) is (effective == "")  # what isn't known fails anyway
+
+
 @pytest.mark.parametrize(("policy", "wrong"), [("float32", True), ("mixed_float16", False), ("float16", False)])
 def test_a_model_may_itself_be_coarser(tmp_path: Path, policy: str, wrong: bool) -> None:
     layer = LayerRow("dense", "Dense", "keras.layers", None, policy, 9, forced_training=False)

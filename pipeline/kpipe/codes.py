@@ -382,8 +382,8 @@ _ROWS = (
     Code(
         "KP234",
         N,
-        "Computed in a smaller integer",
-        "The runtime takes an input's dtype and computes in a narrower one; values beyond it would become others without a word.",
+        "Computed in a smaller dtype",
+        "The runtime takes the model's dtype and computes in a narrower one; integers beyond it would become others without a word, floats lose digits.",
         "Keep the values within the narrower dtype, or give the model that dtype.",
     ),
     Code(

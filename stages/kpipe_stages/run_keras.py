@@ -181,11 +181,11 @@ def _with_quick_compiles(load: Callable[[], KerasCaller]) -> KerasCaller:
     """
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_disable_most_optimizations", True)  # noqa: FBT003 - JAX takes it so
     try:
         return load()
     finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+        jax.config.update("jax_disable_most_optimizations", False)  # noqa: FBT003 - as above
         jax.clear_caches()
 
 

@@ -29,6 +29,9 @@ def judge_precision(bench: Bench, answers: Answers) -> None:
     if asked and not fine_enough(effective, bench.scene.model_dtypes | variants_class(bench) | {asked}):
         cause = f"The contract asks for {asked}; the runtime says that it computes in {effective or 'an unknown precision'}."
         bench.add("KP307", cause, asked=asked, effective=effective)
+    elif "float64" in bench.scene.model_dtypes and "float64" not in effective:
+        cause = f"'{bench.plan.name}' computes in {effective or 'an unknown precision'}; layers of the model compute in float64."
+        bench.add("KP234", cause, place="float64", narrower=effective)
 
 
 def fine_enough(effective: str, allowed: set[str]) -> bool:
