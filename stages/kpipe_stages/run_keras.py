@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.catalog import RUNTIMES
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 JAX_PRECISIONS = ("default", "high", "highest", "bfloat16", "tensorfloat32", "float32")
 JAX_TAKES = {"int64": "int32", "uint64": "uint32"}
 """Without JAX_ENABLE_X64."""
+QUICK_BYTES = 32 * 2**20
+"""A ``.keras`` file up to this size is loaded on JAX with XLA's optimisations off."""
 
 
 def run(job: Job, worker: Worker) -> RunResult:
@@ -78,7 +81,7 @@ class Keras:
             return KerasCaller(load_model(order.artifact, order.trust))
 
         makers: dict[str | None, Callable[[], Forward]] = {
-            "jax": lambda: _jax(load, settings),
+            "jax": lambda: _jax(load if Path(order.artifact).stat().st_size > QUICK_BYTES else lambda: _with_quick_compiles(load), settings),
             "tensorflow": lambda: _tensorflow(load, settings),
             "openvino": lambda: _openvino(load, order, settings),
         }
@@ -170,14 +173,14 @@ def _jax(load: Callable[[], KerasCaller], settings: Mapping[str, Any]) -> Forwar
         check_value("Keras on JAX", "jax_default_matmul_precision", precision, JAX_PRECISIONS)
     jax.config.update("jax_default_matmul_precision", precision)
     compiled = not check_value("Keras on JAX", "run_eagerly", settings.get("run_eagerly", False), (True, False))
-    return JaxForward(lambda: _with_quick_compiles(load), compiled=compiled)
+    return JaxForward(load, compiled=compiled)
 
 
 def _with_quick_compiles(load: Callable[[], KerasCaller]) -> KerasCaller:
     """Load with XLA's optimisations off, and forget what was compiled so.
 
     What a load computes are the draws of initial weights, one program for each shape, which the file's weights replace: half of a cold load
-    went into making them fast. The same bits are drawn either way.
+    went into making them fast. The same bits are drawn either way. Without fusion a draw takes several times the memory of its weights.
     """
     import jax
 
