@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from kpipe.evidence import Ending
 from kpipe_stages.codec import decode
 from kpipe_stages.deciding_limits import SLOWER
-from kpipe_stages.protocol import RunResult
+from kpipe_stages.protocol import LEAST_COMPARED, RunResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kpipe.evidence import StageEvidence, TargetPlan
     from kpipe.record import FreshRecord, LatencyRecord, MachineRecord, ServerRecord, TargetRecord
-    from kpipe_stages.protocol import LoadTimes, TimingResult
+    from kpipe_stages.protocol import BatchTimes, LoadTimes, Served, TimingResult
 
     Add = Callable[..., None]
 
@@ -43,9 +43,28 @@ def timed_outputs(timing: TimingResult, allowed: float, add: Add) -> None:
         if not latency.worst_relative <= allowed:
             cause = f"A timed call ({kind}) differs from the same input's earlier answer by {latency.worst_difference:.3g} ({latency.worst_relative:.3g} of its scale)."
             add("KP412", cause, place=kind, difference=latency.worst_difference)
-    if timing.server is not None and not timing.server.worst_relative <= allowed:
-        cause = f"A request to the server differs from the same input's earlier answer by {timing.server.worst_relative:.3g} of its scale."
-        add("KP412", cause, place="server")
+    _served_outputs(timing.server, allowed, add)
+    for batch in timing.offline:
+        _batch_outputs(batch, allowed, add)
+
+
+def _served_outputs(server: Served | None, allowed: float, add: Add) -> None:
+    if server is not None:
+        if server.compared < min(LEAST_COMPARED, len(server.seconds)):
+            cause = f"Of {len(server.seconds)} requests to the server only {server.compared} answers were compared; the times are void."
+            add("KP412", cause, place="server")
+        if not server.worst_relative <= allowed:
+            cause = f"A request to the server differs from the same input's earlier answer by {server.worst_relative:.3g} of its scale."
+            add("KP412", cause, place="server")
+
+
+def _batch_outputs(batch: BatchTimes, allowed: float, add: Add) -> None:
+    place = f"batches of {batch.batch}"
+    if batch.seconds and not batch.compared:
+        add("KP412", f"Of {len(batch.seconds)} timed {place} no answer was compared; the times are void.", place=place)
+    if not batch.worst_relative <= allowed:
+        cause = f"A timed call ({place}) differs from the same batch's earlier answer by {batch.worst_relative:.3g} of its scale."
+        add("KP412", cause, place=place)
 
 
 def speed_findings(record: TargetRecord, add: Add) -> None:
