@@ -16,13 +16,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kpipe.evidence import Ending
+from kpipe_stages.codec import decode
 from kpipe_stages.deciding_limits import SLOWER
 from kpipe_stages.disturbance import is_disturbed
 from kpipe_stages.intervals import ERROR, Held, ranks
+from kpipe_stages.protocol import RunResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kpipe.evidence import StageEvidence
     from kpipe_stages.protocol import LoadTimes
 
 LEAST = 3
@@ -48,6 +52,13 @@ class Loads:
     high: float | None
     confidence: float
     """That the median of all loads lies between ``low`` and ``high``."""
+
+
+def load_of(stage: StageEvidence) -> LoadTimes | None:
+    """The load times that a stage answered; None where it gave none."""
+    if stage.ending is not Ending.OK or stage.result is None or not stage.result.data:
+        return None
+    return decode(RunResult, stage.result.data).load
 
 
 def total(load: LoadTimes) -> float:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kpipe.evidence import Ending
-from kpipe_stages.codec import decode
+from kpipe.loads import load_of
 from kpipe_stages.deciding_limits import SLOWER
-from kpipe_stages.protocol import LEAST_COMPARED, RunResult
+from kpipe_stages.protocol import LEAST_COMPARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -135,7 +134,7 @@ def quiet_loads(stages: Mapping[str, StageEvidence], name: str) -> tuple[list[Lo
     shared = False
     for stage_name, stage in stages.items():
         kind = _kind(stage_name, name)
-        load = _load_of(stage) if kind is not None else None
+        load = load_of(stage) if kind is not None else None
         if load is None or kind is None:
             continue
         if kind in VARIANTS:
@@ -150,12 +149,6 @@ def _kind(stage: str, target: str) -> str | None:
     """What a stage's name says after ``load.TARGET``; None where it's no load of the target."""
     whole = f"load.{target}"
     return "" if stage == whole else stage.removeprefix(f"{whole}.") if stage.startswith(f"{whole}.") else None
-
-
-def _load_of(stage: StageEvidence) -> LoadTimes | None:
-    if stage.ending is not Ending.OK or stage.result is None or not stage.result.data:
-        return None
-    return decode(RunResult, stage.result.data).load
 
 
 def confined(plan: TargetPlan) -> dict[str, Any]:
