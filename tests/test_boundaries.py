@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -161,6 +162,130 @@ def test_a_worker_runs_where_there_is_numpy_and_nothing_else(tmp_path: Path) -> 
     assert done.returncode in {0, 3}, done.stderr  # 3: stdin had ended, after the answer or before it
     if done.returncode == 0:
         assert read_json(Result, tmp_path / "result.json").status is Status.OK
+
+
+# ---------------------------------------------------------------- the parts of the workers that the orchestrator takes
+
+SHARED = frozenset(
+    f"kpipe_stages{name and '.'}{name}"
+    for name in (
+        "",
+        "arrangement",
+        "build_orders",
+        "catalog",
+        "checkpointing.files",
+        "checkpointing.record",
+        "codec",
+        "cutting.orders",
+        "deciding_limits",
+        "decisions",
+        "decisions.borders",
+        "decisions.boxes",
+        "decisions.detecting",
+        "decisions.regression",
+        "digest",
+        "disturbance",
+        "growth",
+        "intervals",
+        "npz",
+        "permuting",
+        "plant_orders",
+        "preprocess",
+        "preprocessing.assets",
+        "preprocessing.decoders",
+        "preprocessing.errors",
+        "preprocessing.function",
+        "protocol",
+        "racing",
+        "ratio",
+        "rows",
+        "worker",
+        "zoo",
+        "zoo.case",
+        "zoo.orders",
+    )
+)
+"""What `kpipe` may import of the workers: pure, shared. Whoever adds one says here that it is."""
+
+LATER = {"kpipe_stages.preprocessing.parquet"}
+"""What a shared part imports only when it is needed; the linter sees that too."""
+
+
+def module_file(name: str) -> Path | None:
+    """The file of a module of the workers; None where there is none."""
+    base = STAGES_FOLDER.parent / name.replace(".", "/")
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+
+
+def modules_named(path: Path, *, when_imported: bool = False) -> set[str]:
+    """Modules that a file imports, in full; ``when_imported``: only those that importing the file brings."""
+    found: set[str] = set()
+
+    def walk(node: ast.AST) -> None:
+        if when_imported and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            return
+        if when_imported and isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}:
+            for child in node.orelse:
+                walk(child)
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, path
+            assert node.module
+            found.add(node.module)
+            found.update(name for alias in node.names if module_file(name := f"{node.module}.{alias.name}"))
+        for child in ast.iter_child_nodes(node):
+            walk(child)
+
+    walk(ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+def taken() -> dict[str, Path]:
+    """Modules of the workers that `kpipe` imports anywhere, types and functions included."""
+    named = {name for path in PIPELINE.rglob("*.py") for name in modules_named(path)}
+    return {name: path for name in named if name.partition(".")[0] == "kpipe_stages" and (path := module_file(name))}
+
+
+def brought(name: str) -> set[str]:
+    """What importing a module of the workers brings: the modules above it, and those that it imports, and so on."""
+    found, todo = set[str](), [name]
+    while todo:
+        one = todo.pop()
+        if one in found:
+            continue
+        found.add(one)
+        if one.partition(".")[0] == "kpipe_stages" and (path := module_file(one)):
+            todo += [*modules_named(path, when_imported=True), *([one.rpartition(".")[0]] if "." in one else [])]
+    return found
+
+
+def test_the_orchestrator_takes_only_listed_parts_of_the_workers() -> None:
+    assert set(taken()) == SHARED
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+def test_a_shared_part_brings_no_framework(name: str) -> None:
+    assert not {one.partition(".")[0] for one in brought(name)} & FRAMEWORKS
+
+
+def test_the_linter_denies_every_other_part_of_the_workers() -> None:
+    """What a shared part brings can't be denied, because the linter follows imports; all else is."""
+    contracts = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    (contract,) = (one for one in contracts if one["name"] == "The orchestrator takes only the pure, shared parts of the workers")
+    denied = set(contract["forbidden_modules"])
+    assert all(map(module_file, denied)), "a denied module isn't there"
+    allowed = {one for name in SHARED for one in brought(name)} | LATER
+    missing = set()
+    for path in STAGES_FOLDER.rglob("*.py"):
+        parts = ("kpipe_stages", *path.relative_to(STAGES_FOLDER).with_suffix("").parts)
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        above = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+        holds_allowed = any(one.startswith(f"{name}.") for one in allowed)  # such a package can't be denied whole
+        if parts[-1] != "__main__" and name not in allowed and not above & denied and not holds_allowed:
+            missing.add(name)
+    assert not missing
 
 
 # ---------------------------------------------------------------- the wheel

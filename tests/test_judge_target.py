@@ -397,7 +397,7 @@ LIMITED = CONTRACT + "[targets.litert.limits]\n"
 )
 def test_a_limit_is_met_missed_or_not_measured(tmp_path: Path, limit: str, code: str) -> None:
     bench = Bench(tmp_path, text=LIMITED + limit, timings={"litert": timing(latency(), latency(seconds=[2e-3] * 100))})
-    for name in ("load.litert", "load.litert.2", "load.litert.3"):
+    for name in ("load.litert", *(f"load.litert.{number}" for number in range(2, 9))):
         bench.replaced[name] = stage(name, result("run_litert", run_result()))
     missed = bench.judge()
     assert missed.verdict is Verdict.FAIL

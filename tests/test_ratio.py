@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kpipe_stages.ratio import ERROR, FEWEST, LOOKS, Ratio, Told, error_at, ratio_of, student
+from kpipe_stages.intervals import ERROR, error_at
+from kpipe_stages.ratio import FEWEST, LOOKS, Ratio, Told, ratio_of, student
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SMALLEST = 0.02

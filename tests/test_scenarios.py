@@ -18,13 +18,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from kpipe.judging.timed import timed_outputs
 from kpipe.judging.times import sum_up_freshness, sum_up_loads, sum_up_offline, sum_up_server
 from kpipe.running import system
 from kpipe_stages.cold import drop_pages
 from kpipe_stages.feeds import stack
 from kpipe_stages.freshness import compare_fresh, fresh
-from kpipe_stages.protocol import BatchTimes, Freshness, LoadTimes, Served
-from kpipe_stages.scenarios import arrivals
+from kpipe_stages.protocol import LEAST_COMPARED, BatchTimes, Freshness, LoadTimes, Served, TimingResult
+from kpipe_stages.scenarios import Reservoir, _batches, arrivals
 from kpipe_stages.timed_calls import Model, once
 from kpipe_stages.timing import collector_off
 
@@ -188,6 +189,60 @@ def test_the_knee_is_the_smallest_batch_near_the_best() -> None:
     nothing = sum_up_offline([BatchTimes(2, (), "refused")])
     assert nothing is not None
     assert nothing.knee is None
+
+
+def test_the_answers_that_are_compared_are_drawn_from_all() -> None:
+    answer, total = {"y": np.zeros(256, np.float32)}, 2000
+    for room, held in ((100 * 1024, 100), (1024, LEAST_COMPARED), (10_000 * 1024, total)):
+        reservoir = Reservoir(room)
+        for row in range(total):
+            reservoir.offer(row, answer)
+        rows = sorted(row for row, _ in reservoir.held)
+        assert len(rows) == len(set(rows)) == held
+        assert abs(np.mean(rows) - (total - 1) / 2) <= 3 * total / math.sqrt(12 * held)
+
+
+def test_large_answers_that_come_late_are_held_no_less_often() -> None:
+    """Half of the answers are ten times as large: each is held as often as any other."""
+    reservoir = Reservoir(200 * 400)
+    for row in range(4000):
+        reservoir.offer(row, {"y": np.zeros(1000 if row >= 2000 else 100, np.float32)})
+    assert LEAST_COMPARED <= len(reservoir.held) <= 200
+    assert sum(array.nbytes for _, answer in reservoir.held for array in answer.values()) <= 200 * 400
+    assert any(row >= 2000 for row, _ in reservoir.held)
+
+
+class Drifting:
+    """Answers each time by ``step`` more than before."""
+
+    def __init__(self, step: float) -> None:
+        self._step, self._calls = step, 0
+
+    def infer(self, feeds: Any) -> Any:
+        self._calls += 1
+        return {"y": feeds["x"] + self._step * self._calls}
+
+
+def found_in(timing: TimingResult) -> list[str]:
+    found: list[str] = []
+    timed_outputs(timing, 1e-3, lambda code, _cause, *, place, **_: found.append(f"{code} {place}"))
+    return found
+
+
+@pytest.mark.parametrize(("step", "found"), [(0.0, []), (0.5, ["KP412 batches of 4"])])
+def test_batches_that_answer_otherwise_when_timed_are_told(step: float, found: list[str]) -> None:
+    given = kept([{"x": np.ones(3, np.float32)}] * 4, Drifting(step))
+    given.fixed, given.golden.plan = None, lambda size: [tuple(range(size))]
+    batch = _batches(given, 4, 1e3)
+    assert (len(batch.seconds), batch.compared) == (21, 1)
+    assert found_in(TimingResult(None, None, offline=(batch,))) == found
+
+
+def test_times_whose_answers_nobody_compared_are_void() -> None:
+    assert found_in(TimingResult(None, None, offline=(BatchTimes(2, (1e-3,)), BatchTimes(4, (), "refused")))) == ["KP412 batches of 2"]
+    for requests, compared, void in ((100, 15, True), (100, LEAST_COMPARED, False), (5, 4, True), (5, 5, False)):
+        served = Served(10.0, (1e-3,) * requests, (1e-3,) * requests, 0.0, (), compared)
+        assert found_in(TimingResult(None, None, server=served)) == (["KP412 server"] if void else [])
 
 
 def test_several_loads_are_summed_up_by_their_medians() -> None:

@@ -76,6 +76,11 @@ class Variant:
     """The class whose numeric tolerance it is held to; empty where no number is promised, and decisions judge."""
 
 
+VARIANT_SHARE = 0.95
+"""A variant whose constants take more than this share of the float artifact's bytes holds the same numbers."""
+LEAST_VARIANT_BYTES = 4096
+"""Below it there may be nothing worth making smaller: LiteRT leaves tensors of less than 1024 numbers alone."""
+
 VARIANTS: dict[str, dict[str, Variant]] = {
     "litert": {
         row.name: row

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe_stages.artifacts.inventory import FORMAT_TITLES
 from kpipe_stages.artifacts.record import Written, accept, repaired
-from kpipe_stages.catalog import VARIANTS
+from kpipe_stages.catalog import LEAST_VARIANT_BYTES, VARIANT_SHARE, VARIANTS
 from kpipe_stages.codec import decode
 from kpipe_stages.digest import digest
 from kpipe_stages.protocol import Artifact, ArtifactResult, Job, Observation, QuantizeJob, StageError
@@ -26,11 +26,6 @@ from kpipe_stages.worker import distribution_version
 
 if TYPE_CHECKING:
     from kpipe_stages.worker import Worker
-
-SMALLER = 0.95
-"""A variant whose constants take more than this share of the float artifact's bytes holds the same numbers."""
-LEAST_BYTES = 4096
-"""Below it there may be nothing worth making smaller: LiteRT leaves tensors of less than 1024 numbers alone."""
 
 
 def run(job: Job, worker: Worker) -> ArtifactResult:
@@ -60,7 +55,7 @@ def run(job: Job, worker: Worker) -> ArtifactResult:
     except MemoryError as error:
         raise StageError(_no_memory(params, error)) from error
     variant = _opened(params, worker, path, made, maker.DISTRIBUTIONS)
-    if params.source.parameters_bytes >= LEAST_BYTES and variant.parameters_bytes > SMALLER * params.source.parameters_bytes:
+    if params.source.parameters_bytes >= LEAST_VARIANT_BYTES and variant.parameters_bytes > VARIANT_SHARE * params.source.parameters_bytes:
         raise StageError(_no_smaller(params, variant))
     return ArtifactResult(artifact=variant, seconds={"import": import_s, "quantize": make_s})
 

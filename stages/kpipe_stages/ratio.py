@@ -9,8 +9,9 @@ independent, not calls. Therefore
 - the interval comes from resampling whole rounds, both sides together (a block bootstrap with rounds for blocks): its standard error, times the
   quantile of Student's t with one degree of freedom less than there are rounds, because few blocks know little of their own spread.
 
-The sample grows until the answer is known, so the interval is looked at more than once. The n-th look spends ``ERROR / (n (n + 1))`` of the error
-that is allowed over all looks together: these sum to at most `ERROR` however many there are, whatever their dependence (Boole's inequality).
+The sample grows until the answer is known, so the interval is looked at more than once. The n-th look spends ``ERROR / (n (n + 1))``, half of
+it on each side, of the error that is allowed over all looks together (`kpipe_stages.intervals.error_at`): these sum to at most `ERROR` however many
+there are, whatever their dependence (Boole's inequality).
 
 Kunsch (1989), "The jackknife and the bootstrap for general stationary observations"; Kalibera and Jones (2013), "Rigorous benchmarking in
 reasonable time", for repetition at every level that varies; Abramowitz and Stegun (1964), 26.7.3 and 26.7.4, for Student's t.
@@ -26,13 +27,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kpipe_stages.intervals import ERROR as ERROR  # noqa: PLC0414 - it is also taken from here
+from kpipe_stages.intervals import error_at, nearest_rank
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     Array = np.ndarray[Any, np.dtype[Any]]
-
-ERROR = 0.01
-"""Chance, over all looks, that the interval of one percentile misses the ratio; half of it on each side."""
 
 FEWEST = 3
 """Rounds below which nothing is said."""
@@ -78,18 +79,13 @@ class Ratio:
         return False if self.low > factor else None
 
 
-def error_at(look: int) -> float:
-    """The error that the n-th look may spend, the first being 1."""
-    return ERROR / (look * (look + 1))
-
-
 def ratio_of(before: Sequence[Array], now: Sequence[Array], p: float, look: int, resolution: float = 0.0) -> Ratio | None:
     """The ratio of the p-th percentiles (nearest rank), with its interval at this look.
 
     Args:
         before: the baseline's calls, an array of seconds (float64, shape ``(calls,)``, each above 0) a round.
         now: the candidate's, likewise; as many rounds.
-        p: above 0, at most 100.
+        p: above 0, at most 100, to a thousandth.
         look: how many times the interval has been looked at, this time included.
         resolution: of the clock, seconds: no difference below it is seen.
 
@@ -130,7 +126,7 @@ def _percentiles(calls: Sequence[Array], levels: Sequence[float], p: float, coun
     found = np.empty(len(counts))
     for position, weights in enumerate(counts):
         reached = np.cumsum(weights[of])
-        found[position] = values[np.searchsorted(reached, max(1, math.ceil(p / 100.0 * reached[-1] - 1e-9)))]
+        found[position] = values[np.searchsorted(reached, nearest_rank(int(reached[-1]), p))]
     return np.log(found)
 
 

@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING
 
 from kpipe_stages.disturbance import Watch
-from kpipe_stages.protocol import BatchTimes, Served
-from kpipe_stages.session import raise_if_out_of_memory, telling_line
+from kpipe_stages.protocol import LEAST_COMPARED, BatchTimes, Served
+from kpipe_stages.session import nbytes, raise_if_out_of_memory, telling_line
 from kpipe_stages.timed_calls import Model, once
-from kpipe_stages.timing import HELD_BYTES, Loop
+from kpipe_stages.timing import HELD_BYTES, Loop, furthest
 
 if TYPE_CHECKING:
     from kpipe_stages.measure import Kept
@@ -30,6 +30,39 @@ LATE = 4.0
 SWEEP_CALLS = 21
 SWEEP_SHARE = 0.25
 WARM = 3
+
+
+class Reservoir:
+    """A uniform sample of the answers offered so far, as many as `HELD_BYTES` hold and `LEAST_COMPARED` at least: Vitter's algorithm R, seeded.
+
+    Where it grows too large it gives up one at random and holds one less from then on, which leaves it uniform.
+    """
+
+    def __init__(self, most_bytes: int = HELD_BYTES) -> None:
+        self.held: list[tuple[int, Answer]] = []
+        self._most_bytes = most_bytes
+        self._room: int | None = None
+        """Answers that it may hold; None while it may grow."""
+        self._bytes = 0
+        self._offered = 0
+        self._draw = random.Random(0)  # noqa: S311 - reproducible, not secret
+
+    def offer(self, row: int, answer: Answer) -> None:
+        """Hold an answer to a golden input, or not."""
+        self._offered += 1
+        if self._room is None:
+            self._take(len(self.held), row, answer)
+        elif (place := self._draw.randrange(self._offered)) < self._room:
+            self._take(place, row, answer)
+        while self._bytes > self._most_bytes and len(self.held) > LEAST_COMPARED:
+            self._bytes -= nbytes(self.held.pop(self._draw.randrange(len(self.held)))[1])
+            self._room = len(self.held)
+
+    def _take(self, place: int, row: int, answer: Answer) -> None:
+        for _, old in self.held[place : place + 1]:
+            self._bytes -= nbytes(old)
+        self.held[place : place + 1] = [(row, answer)]
+        self._bytes += nbytes(answer)
 
 
 def arrivals(rate: float, seconds: float) -> list[float]:
@@ -50,8 +83,7 @@ def serve(kept: Kept, worker: Worker, plan: TimingPlan) -> Served:
     worker.progress(f"{kept.order.runtime} server", 0, len(moments))
     latencies: list[float] = []
     service: list[float] = []
-    held: list[tuple[int, Answer]] = []
-    size = 0
+    kept_answers = Reservoir()  # comparing takes time: it's done at the end, on what memory holds
     begin = time.perf_counter()
     for number, moment in enumerate(moments):
         if time.perf_counter() - begin > LATE * plan.server_seconds:
@@ -61,13 +93,11 @@ def serve(kept: Kept, worker: Worker, plan: TimingPlan) -> Served:
         seconds, outputs, _ = once(work, row)
         latencies.append(time.perf_counter() - begin - moment)
         service.append(seconds)
-        size += sum(array.nbytes for array in outputs.values())
-        if size < HELD_BYTES:  # comparing takes time: only what memory holds is compared, at the end
-            held.append((row, outputs))
+        kept_answers.offer(row, outputs)
     watch.add(len(latencies))
-    for row, outputs in held:
+    for row, outputs in kept_answers.held:
         loop.compare(row, outputs)
-    return Served(plan.server_rate, tuple(latencies), tuple(service), loop.worst_relative, watch.finish())
+    return Served(plan.server_rate, tuple(latencies), tuple(service), loop.worst_relative, watch.finish(), loop.compared)
 
 
 def _wait_until(moment: float) -> None:
@@ -93,15 +123,16 @@ def _batches(kept: Kept, size: int, max_seconds: float) -> BatchTimes:
     feeds = kept.golden.batch(kept.golden.plan(size)[0])
     deadline, seconds = time.perf_counter() + max_seconds, list[float]()
     try:
-        for _ in range(WARM):
+        timed = untimed = kept.session.infer(feeds)
+        for _ in range(WARM - 1):
             kept.session.infer(feeds)
         while len(seconds) < SWEEP_CALLS and (not seconds or time.perf_counter() < deadline):
             start = time.perf_counter_ns()
-            kept.session.infer(feeds)
+            timed = kept.session.infer(feeds)
             seconds.append((time.perf_counter_ns() - start) * 1e-9)
     except Exception as error:  # noqa: BLE001 - what the runtime says against this size is its answer
         raise_if_out_of_memory(error)
         refused = f"{type(error).__name__}: {telling_line(error)}"
         kept.open_again()
         return BatchTimes(size, (), refused)
-    return BatchTimes(size, tuple(seconds))
+    return BatchTimes(size, tuple(seconds), compared=1, worst_relative=furthest(timed, untimed)[1])

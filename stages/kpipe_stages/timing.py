@@ -232,13 +232,8 @@ class Loop:
     def compare(self, row: int, outputs: Answer) -> None:
         """Compare a timed answer with the one that the same input got alone. A name that is missing is as far off as can be."""
         answer = split_answer(outputs, self._kept.batch, self._kept.unbatched)[0][0]
-        if set(answer) != set(self._alone):
-            self.worst = self.worst_relative = math.inf
-        for name in set(answer) & set(self._alone):
-            alone = self._alone[name][row]
-            gap = difference(answer[name], alone)
-            self.worst = max(self.worst, gap)
-            self.worst_relative = max(self.worst_relative, relative(gap, alone))
+        gap, share = furthest(answer, {name: rows[row] for name, rows in self._alone.items()})
+        self.worst, self.worst_relative = max(self.worst, gap), max(self.worst_relative, share)
         self.compared += 1
 
     def _compare_decisions(self, row: int, decisions: Decisions | None) -> None:
@@ -248,6 +243,14 @@ class Loop:
         pairs = zip(self._kept.order.decisions, decisions, strict=True)
         if not all(same(rule, decide(rule, readable(rule, lambda name: self._alone[name][row])), decision) for rule, decision in pairs):
             self.decision_changes += 1
+
+
+def furthest(answer: Answer, earlier: Answer) -> tuple[float, float]:
+    """The largest absolute difference of any output from an earlier answer, and the largest `relative` one; infinite where the names differ."""
+    if set(answer) != set(earlier):
+        return math.inf, math.inf
+    gaps = {name: difference(answer[name], earlier[name]) for name in earlier}
+    return max(gaps.values(), default=0.0), max((relative(gap, earlier[name]) for name, gap in gaps.items()), default=0.0)
 
 
 def relative(gap: float, answer: Array) -> float:

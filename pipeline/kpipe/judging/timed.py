@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kpipe.evidence import Ending
-from kpipe_stages.codec import decode
+from kpipe.loads import load_of
 from kpipe_stages.deciding_limits import SLOWER
-from kpipe_stages.protocol import RunResult
+from kpipe_stages.protocol import LEAST_COMPARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kpipe.evidence import StageEvidence, TargetPlan
     from kpipe.record import FreshRecord, LatencyRecord, MachineRecord, ServerRecord, TargetRecord
-    from kpipe_stages.protocol import LoadTimes, TimingResult
+    from kpipe_stages.protocol import BatchTimes, LoadTimes, Served, TimingResult
 
     Add = Callable[..., None]
 
@@ -43,9 +42,28 @@ def timed_outputs(timing: TimingResult, allowed: float, add: Add) -> None:
         if not latency.worst_relative <= allowed:
             cause = f"A timed call ({kind}) differs from the same input's earlier answer by {latency.worst_difference:.3g} ({latency.worst_relative:.3g} of its scale)."
             add("KP412", cause, place=kind, difference=latency.worst_difference)
-    if timing.server is not None and not timing.server.worst_relative <= allowed:
-        cause = f"A request to the server differs from the same input's earlier answer by {timing.server.worst_relative:.3g} of its scale."
-        add("KP412", cause, place="server")
+    _served_outputs(timing.server, allowed, add)
+    for batch in timing.offline:
+        _batch_outputs(batch, allowed, add)
+
+
+def _served_outputs(server: Served | None, allowed: float, add: Add) -> None:
+    if server is not None:
+        if server.compared < min(LEAST_COMPARED, len(server.seconds)):
+            cause = f"Of {len(server.seconds)} requests to the server only {server.compared} answers were compared; the times are void."
+            add("KP412", cause, place="server")
+        if not server.worst_relative <= allowed:
+            cause = f"A request to the server differs from the same input's earlier answer by {server.worst_relative:.3g} of its scale."
+            add("KP412", cause, place="server")
+
+
+def _batch_outputs(batch: BatchTimes, allowed: float, add: Add) -> None:
+    place = f"batches of {batch.batch}"
+    if batch.seconds and not batch.compared:
+        add("KP412", f"Of {len(batch.seconds)} timed {place} no answer was compared; the times are void.", place=place)
+    if not batch.worst_relative <= allowed:
+        cause = f"A timed call ({place}) differs from the same batch's earlier answer by {batch.worst_relative:.3g} of its scale."
+        add("KP412", cause, place=place)
 
 
 def speed_findings(record: TargetRecord, add: Add) -> None:
@@ -116,7 +134,7 @@ def quiet_loads(stages: Mapping[str, StageEvidence], name: str) -> tuple[list[Lo
     shared = False
     for stage_name, stage in stages.items():
         kind = _kind(stage_name, name)
-        load = _load_of(stage) if kind is not None else None
+        load = load_of(stage) if kind is not None else None
         if load is None or kind is None:
             continue
         if kind in VARIANTS:
@@ -131,12 +149,6 @@ def _kind(stage: str, target: str) -> str | None:
     """What a stage's name says after ``load.TARGET``; None where it's no load of the target."""
     whole = f"load.{target}"
     return "" if stage == whole else stage.removeprefix(f"{whole}.") if stage.startswith(f"{whole}.") else None
-
-
-def _load_of(stage: StageEvidence) -> LoadTimes | None:
-    if stage.ending is not Ending.OK or stage.result is None or not stage.result.data:
-        return None
-    return decode(RunResult, stage.result.data).load
 
 
 def confined(plan: TargetPlan) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from kpipe.judging.answers import ALONE
 from kpipe.judging.grade import finding
 from kpipe.judging.stages import stage_findings
 from kpipe.record import VariantCosts, VariantRecord
-from kpipe_stages.catalog import RUNTIMES, VARIANTS, Variant
+from kpipe_stages.catalog import LEAST_VARIANT_BYTES, RUNTIMES, VARIANT_SHARE, VARIANTS, Variant
 from kpipe_stages.codec import decode
 from kpipe_stages.decisions import DecisionError, NoDecisionError, same
 from kpipe_stages.protocol import ExportResult, InspectResult
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from kpipe.findings import Finding
     from kpipe.judging.reference import Reference
     from kpipe.judging.target import Judged
-
-SMALLER, LEAST_BYTES = 0.95, 4096
-"""As in `kpipe_stages.quantize`: a file with more than this share of the candidate's bytes is no variant of it."""
 
 
 def variant_of(plan: TargetPlan) -> Variant | None:
@@ -80,7 +77,7 @@ def handed_in(target: TargetEvidence, stages: Mapping[str, StageEvidence]) -> li
     if not plan.quantize or not plan.provided or artifact is None or stage is None or stage.result is None or not stage.result.data:
         return []
     weights = decode(InspectResult, stage.result.data).weight_bytes
-    if weights < LEAST_BYTES or artifact.parameters_bytes <= SMALLER * weights:
+    if weights < LEAST_VARIANT_BYTES or artifact.parameters_bytes <= VARIANT_SHARE * weights:
         return []
     cause = f"The file that '{plan.name}' hands in as {plan.quantize} holds {artifact.parameters_bytes:,} bytes of constants, and the candidate {weights:,}: it is no smaller."
     return [finding("KP221", cause, target=plan.name, place=plan.quantize, required=plan.required)]

@@ -12,13 +12,14 @@ from kpipe.contract import LimitsTable, LoadedContract, TargetTable
 from kpipe.evidence import Ending, Evidence, StageEvidence
 from kpipe.judging.decided import DECIDE_STAGE
 from kpipe.judging.judge import judge
+from kpipe.loads import load_of
 from kpipe.recheck.environments import Environment
 from kpipe.recheck.exporting import export, on, with_artifact
 from kpipe.record import RunRecord
 from kpipe.running import system
 from kpipe.running.deciding import decide_job
 from kpipe.running.launch import Launcher, make_home, wants_shapes, wants_timing
-from kpipe.running.quiet import load_of, quiet_loads
+from kpipe.running.quiet import quiet_loads
 from kpipe.running.workshop import Workshop
 from kpipe.signoff.bundle import Bundle
 from kpipe.signoff.contents import REFERENCE

@@ -7,11 +7,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kpipe.evidence import Ending
-from kpipe.loads import enough, total
+from kpipe.loads import enough, load_of, total
 from kpipe_stages.catalog import RUNTIMES
-from kpipe_stages.codec import decode
-from kpipe_stages.protocol import LoadTimes, RunResult
+from kpipe_stages.protocol import LoadTimes
 
 if TYPE_CHECKING:
     from typing import Any
@@ -59,10 +57,3 @@ async def _with_compile_cache(shop: Workshop, plan: TargetPlan, job: RunJob) -> 
 
 async def _load(shop: Workshop, plan: TargetPlan, job: RunJob, name: str) -> StageEvidence:
     return await shop.once(shop.order(name, f"run_{plan.runtime}", job, plan=plan, own_process=True))
-
-
-def load_of(stage: StageEvidence) -> LoadTimes | None:
-    """The load times that a stage answered; None where it gave none."""
-    if stage.ending is not Ending.OK or stage.result is None:
-        return None
-    return decode(RunResult, stage.result.data).load

@@ -44,10 +44,11 @@ from kpipe_stages.protocol.messages import (
 )
 from kpipe_stages.protocol.racing import RaceJob, RaceResult, RaceRound
 from kpipe_stages.protocol.running import AxisSize, BatchPadding, ProbeResult, RunJob, RunResult, ShapeCase, ShapeOutcome, ShapesResult
-from kpipe_stages.protocol.timing import BatchTimes, Freshness, Latency, LoadTimes, Served, TimingPlan, TimingResult, Window
+from kpipe_stages.protocol.timing import LEAST_COMPARED, BatchTimes, Freshness, Latency, LoadTimes, Served, TimingPlan, TimingResult, Window
 from kpipe_stages.protocol.training import Cadence, CheckpointCost, Epoch, Preserved, Resumption, TrainJob, TrainResult
 
 __all__ = [
+    "LEAST_COMPARED",
     "MEMORY_SIGNS",
     "PROTOCOL",
     "ArchiveLimits",

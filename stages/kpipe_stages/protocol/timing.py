@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+LEAST_COMPARED = 16
+"""Answers of the server that are compared at least, however large they are."""
+
 
 @dataclass(frozen=True)
 class TimingPlan:
@@ -125,8 +128,10 @@ class Served:
     service: tuple[float, ...]
     """Of the call alone."""
     worst_relative: float
-    """As `Latency.worst_relative`."""
+    """As `Latency.worst_relative`, of the answers that were compared."""
     windows: tuple[Window, ...] = ()
+    compared: int = 0
+    """Answers compared: a seeded sample of all; at least `LEAST_COMPARED` or every one, or the phase is void."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,10 @@ class BatchTimes:
     seconds: tuple[float, ...]
     refused: str = ""
     """The runtime's message; empty where it answered."""
+    compared: int = 0
+    """Timed answers compared with what the same batch gave when nothing was timed; none makes the times void."""
+    worst_relative: float = 0.0
+    """As `Latency.worst_relative`, of those."""
 
 
 @dataclass(frozen=True)
