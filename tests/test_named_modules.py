@@ -79,3 +79,19 @@ def test_a_file_that_fails_is_forgotten(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             modules.run(files["kpt_bad"])
+
+
+def test_a_later_set_of_files_gets_its_own_helpers(tmp_path: Path) -> None:
+    """A baseline's custom objects and a candidate's, in one process."""
+    seen = []
+    for number, name in enumerate(("old", "new")):
+        folder = tmp_path / name / "house"
+        folder.mkdir(parents=True)
+        (folder / "kpt_layers.py").write_text("import house.kpt_helpers\nfrom kpt_helpers import SLOPE\n", encoding="utf-8")
+        (folder / "kpt_helpers.py").write_text(f"SLOPE = {number}\n", encoding="utf-8")
+        modules = NamedModules([str(folder / "kpt_layers.py"), str(folder / "kpt_helpers.py")])
+        modules.install()
+        module = modules.run(str(folder / "kpt_layers.py"))
+        seen.append((module.SLOPE, module.house.kpt_helpers.SLOPE))
+    assert seen == [(0, 0), (1, 1)]
+    assert sum(isinstance(finder, NamedModules) for finder in sys.meta_path) == 1

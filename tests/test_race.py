@@ -89,6 +89,7 @@ def test_calls_of_both_come_in_turns_and_every_output_is_compared(tmp_path: Path
         assert len(one_round.before_ns) == len(one_round.now_ns) <= 2 * MOST_FOURS
         assert min(one_round.before_ns + one_round.now_ns) > 0
         assert min(one_round.load_before_ns, one_round.load_now_ns) > max(one_round.before_ns[0], one_round.now_ns[0]) / 100
+    assert all(one_round.windows and sum(w.calls for w in one_round.windows) >= 2 * len(one_round.now_ns) for one_round in found.rounds)
     assert found.compared == found.called > 2 * sum(len(r.now_ns) for r in found.rounds), "warm-ups too"
     assert (found.worst_before, found.worst_now) == (0.0, 0.0)
     ratio = measured(P50, found.rounds, found.looks)

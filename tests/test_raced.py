@@ -12,13 +12,15 @@ from kpipe.contract import BaselineTable
 from kpipe.evidence import Ending, Opponent, StageEvidence
 from kpipe.judging.raced import Own, Raced, judge_race
 from kpipe_stages.codec import encode
-from kpipe_stages.protocol import RaceResult, RaceRound
+from kpipe_stages.protocol import RaceResult, RaceRound, Window
 from kpipe_stages.ratio import LOOKS
 
 from . import sample_run
 
 OWN = Own("litert", required=True, size=1000, peak_bytes=2000, allowed=1e-4)
 OPPONENT = Opponent(sha256="ab", size=1000, peak_bytes=2000)
+QUIET = (Window(128, 0.2, 0.0, 0.0, 0.0, 0),)
+BUSY = (Window(128, 0.2, 0.05, 0.5, 0.0, 9),)
 TABLE = BaselineTable()
 
 
@@ -28,13 +30,13 @@ def rounds(ratio: float, count: int = 9, *, spread: float = 0.01, calls: int = 6
     def times(factor: float) -> tuple[int, ...]:
         return tuple(int(n) for n in 1e6 * factor * np.exp(rng.normal(0, spread, calls)))
 
-    return tuple(RaceRound(n % 2 == 0, 10**7, int(10**7 * load * rng.uniform(0.99, 1.01)), times(1.0), times(ratio)) for n in range(count))
+    return tuple(RaceRound(n % 2 == 0, 10**7, int(10**7 * load * rng.uniform(0.99, 1.01)), times(1.0), times(ratio), QUIET) for n in range(count))
 
 
 def result(ratio: float = 1.0, **changes: Any) -> RaceResult:
     made = rounds(ratio)
     calls = sum(len(one.before_ns) + len(one.now_ns) for one in made)
-    found = RaceResult(made, LOOKS.index(9) + 1, 8, 1, calls + 40, calls + 40, 0.0, 0.0, 1e-9, 3.0, "float32", "float32")
+    found = RaceResult(made, LOOKS.index(9) + 1, 8, 1, calls + 40, calls + 40, 0.0, 0.0, 1e-9, 3.0)
     return replace(found, **changes)
 
 
@@ -145,3 +147,19 @@ def test_too_few_rounds_say_nothing() -> None:
 
 def test_targets_that_are_not_required_fail_nothing() -> None:
     assert not any(f.required for f in judged(result(1.5), {"p50_ms": 1.1}, required=False).findings)
+
+
+@pytest.mark.parametrize("windows", [BUSY, ()])
+def test_a_limit_is_not_kept_by_what_others_took(windows: tuple[Window, ...]) -> None:
+    made = [replace(one, windows=windows) for one in rounds(1.0)]
+    raced = judged(result(rounds=tuple(made)), {"p50_ms": 1.5, "p90_ms": 1.5, "load_s": 1.5})
+    assert [f.code for f in raced.findings] == ["KP506"] * 3
+    assert all("hides a slowdown" in f.cause for f in raced.findings)
+
+
+def test_quiet_rounds_alone_may_keep_a_limit_and_disturbed_ones_may_break_it() -> None:
+    some = tuple(replace(one, windows=BUSY) if n in {2, 5} else one for n, one in enumerate(rounds(1.0)))
+    assert not judged(result(rounds=some), {"p50_ms": 1.5, "p90_ms": 1.5}).findings
+    assert set(told(judged(result(rounds=tuple(replace(one, windows=BUSY) for one in some[:-2]) + some[-2:]), {"p90_ms": 1.5}))) == {"KP506"}
+    broken = tuple(replace(one, windows=BUSY) for one in rounds(2.0))
+    assert set(told(judged(result(rounds=broken), {"p90_ms": 1.5}))) == {"KP502"}

@@ -336,6 +336,9 @@ def test_limits_that_are_relative_are_not_held_here_and_that_is_said() -> None:
     limits = unpinned(loaded, times=True).contract.targets["litert"].limits
     assert (limits.absolute, limits.relative) == ({"p90_ms": 5.0}, {})
     assert unpinned(loaded, times=False).contract.targets["litert"].limits == LimitsTable()
+    held = "[targets.litert]\nlimits = { p90_ms = 5.0, load_s = 1.0, size_mib = 3.0 }\n"
+    sized = LoadedContract(parse_contract(held, "kpipe.toml"), "kpipe.toml", held, Path())
+    assert unpinned(sized, times=False).contract.targets["litert"].limits.absolute == {"size_mib": 3.0}, "a size needs no timing"
     found = replace(table(), relative={"ab" * 32: ("litert p50_ms = 1.1x baseline",)})
     assert "relative to a baseline were not checked: litert p50_ms = 1.1x baseline" in rendered(found)
     assert "relative to a baseline" not in rendered(table())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import sys
 import traceback
 import types
 import zipfile
@@ -135,7 +134,7 @@ def _import_trusted(trust: Trust) -> dict[str, Any]:
             ) from error
     given: dict[str, Any] = {}
     modules = NamedModules(trust.custom_objects)
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, NamedModules)] + [modules]
+    modules.install()
     for file in trust.custom_objects:
         given.update(_unregistered(_execute(file, modules)))
     return given

@@ -28,6 +28,7 @@ class NamedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._paths: dict[str, str] = {}
         self._packages: dict[str, str] = {}
         self._modules: dict[str, types.ModuleType] = {}
+        self._given: list[importlib.machinery.ModuleSpec] = []
         for file in files:
             path = Path(file)
             package, stem = path.parent.name, path.stem
@@ -36,6 +37,21 @@ class NamedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 self._paths.setdefault(package if stem == "__init__" else f"{package}.{stem}", file)
             if stem != "__init__":
                 self._paths.setdefault(stem, file)
+
+    def install(self) -> None:
+        """Be the last finder, in the place of an earlier set's: what that one's files are called by is free again, in `sys.modules` as well."""
+        for finder in [finder for finder in sys.meta_path if isinstance(finder, NamedModules)]:
+            finder.withdraw()
+        sys.meta_path.append(self)
+
+    def withdraw(self) -> None:
+        """Find nothing any more, and let go of the public names that came of it; modules that have run keep their private names."""
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+        for spec in self._given:
+            module = sys.modules.get(spec.name)
+            if module is not None and (module.__spec__ is spec or any(module is own for own in self._modules.values())):
+                del sys.modules[spec.name]
+        self._given.clear()
 
     def run(self, file: str) -> types.ModuleType:
         """The file's module, run from source if it hasn't been: no stale bytecode, no cache file. It may raise anything."""
@@ -71,8 +87,13 @@ class NamedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """A spec for a named file or for the folder of one."""
         if fullname in self._paths:
             file = self._paths[fullname]
-            return importlib.machinery.ModuleSpec(fullname, self, origin=file, is_package=Path(file).stem == "__init__")
-        return importlib.machinery.ModuleSpec(fullname, None, is_package=True) if fullname in self._packages else None
+            spec = importlib.machinery.ModuleSpec(fullname, self, origin=file, is_package=Path(file).stem == "__init__")
+        elif fullname in self._packages:
+            spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
+        else:
+            return None
+        self._given.append(spec)
+        return spec
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
         """The one module of the file, however it is called."""

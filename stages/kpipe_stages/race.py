@@ -22,6 +22,7 @@ from kpipe_stages.answers import difference, same_bits
 from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import decode
 from kpipe_stages.cold import confine
+from kpipe_stages.disturbance import Watch
 from kpipe_stages.feeds import Golden
 from kpipe_stages.measure import fixed_size
 from kpipe_stages.protocol import RaceJob, RaceResult, RaceRound
@@ -94,7 +95,7 @@ def race(order: RaceJob, engine: Engine, worker: Worker) -> RaceResult:
             if len(rounds) >= FEWEST and (late or len(rounds) in LOOKS):
                 looks += 1
                 enough = sum(len(one.now_ns) for one in rounds) >= order.calls
-                done = late or (enough and all(known(claim, rounds, looks) for claim in claims))
+                done = late or (enough and all(known(claim, rounds, looks, order.calls) for claim in claims))
             done = done or late
     return RaceResult(
         rounds=tuple(rounds),
@@ -107,8 +108,6 @@ def race(order: RaceJob, engine: Engine, worker: Worker) -> RaceResult:
         worst_now=sides[1].worst,
         resolution_s=time.get_clock_info("perf_counter").resolution,
         seconds=time.perf_counter() - started,
-        precision_before=sides[0].precision,
-        precision_now=sides[1].precision,
     )
 
 
@@ -132,7 +131,6 @@ class Side:
         self.most = max(1, min(MOST_ROWS, len(self._rows), MOST_BYTES // max(1, size)))
         self.feeds: list[Feeds] = []
         self._expected: list[Answer] = []
-        self.precision = ""
         self.called = 0
         self.compared = 0
         self.worst = 0.0
@@ -149,7 +147,6 @@ class Side:
     def answer(self) -> None:
         """Answer each input while nothing is timed."""
         self._expected = [self._session.infer(feeds) for feeds in self.feeds]
-        self.precision = self._session.describe().precision
         del self._session
 
     def compare(self, at: int, outputs: Answer) -> None:
@@ -163,7 +160,7 @@ class Side:
 
 def _round(sides: tuple[Side, Side], order: RaceJob, lots: random.Random) -> RaceRound:
     """Open both, warm up, call in turns, close both."""
-    first = lots.randrange(2)
+    first, watch = lots.randrange(2), Watch()
     sessions, loads = dict[int, Session](), dict[int, int]()
     for at in (first, 1 - first):
         start = time.perf_counter_ns()
@@ -171,24 +168,26 @@ def _round(sides: tuple[Side, Side], order: RaceJob, lots: random.Random) -> Rac
         sessions[at].infer(sides[at].feeds[0])
         loads[at] = time.perf_counter_ns() - start
     length = min(max(SHORTEST_ROUND_S, ROUND_PER_LOAD * sum(loads.values()) * 1e-9), LONGEST_SHARE * order.max_seconds)
-    turns = _Turns(sides, sessions, lots)
+    turns = _Turns(sides, sessions, lots, watch)
     turns.fours(WARM_FOURS, 0.2 * length)
     turns.seconds = ([], [])
     turns.fours(MOST_FOURS, length)
+    windows = watch.finish()
     turns.compare()
     sessions.clear()
     turns.sessions.clear()
     gc.collect()
-    return RaceRound(first == 0, loads[0], loads[1], tuple(turns.seconds[0]), tuple(turns.seconds[1]))
+    return RaceRound(first == 0, loads[0], loads[1], tuple(turns.seconds[0]), tuple(turns.seconds[1]), windows)
 
 
 class _Turns:
     """Calls in fours."""
 
-    def __init__(self, sides: tuple[Side, Side], sessions: dict[int, Session], lots: random.Random) -> None:
+    def __init__(self, sides: tuple[Side, Side], sessions: dict[int, Session], lots: random.Random, watch: Watch) -> None:
         self._sides = sides
         self.sessions = sessions
         self._lots = lots
+        self._watch = watch
         self._rows = len(sides[0].feeds)
         self._held: list[tuple[int, int, Answer]] = []
         self._size = 0
@@ -203,6 +202,7 @@ class _Turns:
             first = self._lots.randrange(2)
             for at in (first, 1 - first, 1 - first, first):
                 self._call(at)
+            self._watch.add(4)
             self._row = (self._row + 1) % self._rows
             if self._size > MOST_BYTES:
                 self.compare()

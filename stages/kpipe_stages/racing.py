@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kpipe_stages.disturbance import is_disturbed
 from kpipe_stages.ratio import MEDIAN, Ratio, Told, ratio_of
 
 if TYPE_CHECKING:
@@ -37,12 +38,29 @@ def claims_of(order: RaceJob) -> tuple[Claim, ...]:
     return (Claim(P50, smallest=order.smallest), *(Claim(key, factor) for key, factor in order.limits.items()))
 
 
-def known(claim: Claim, rounds: Sequence[RaceRound], look: int) -> bool:
+def known(claim: Claim, rounds: Sequence[RaceRound], look: int, calls: int = 1) -> bool:
     """Whether these rounds settle it."""
     ratio = measured(claim.key, rounds, look)
     if ratio is None:
         return False
-    return ratio.within(claim.factor) is not None if claim.factor else ratio.told(claim.smallest) is not Told.UNKNOWN
+    return within(claim.key, claim.factor, ratio, rounds, look, calls) is not None if claim.factor else ratio.told(claim.smallest) is not Told.UNKNOWN
+
+
+def within(key: str, factor: float, ratio: Ratio, rounds: Sequence[RaceRound], look: int, calls: int, resolution: float = NANO) -> bool | None:
+    """Whether a limit holds, by the ratio of all rounds; None where that can't be told.
+
+    What others take of the machine is added to calls of both sides and pulls a ratio towards 1, so it may hide a slowdown: where enough was taken
+    to move this percentile, the limit has to hold by the undisturbed rounds alone, too, and by ``calls`` of each side in them. A system that doesn't tell is not quiet.
+    """
+    told = ratio.within(factor)
+    quiet = [one for one in rounds if is_disturbed(one.windows) is False]
+    most = len(rounds) / 2 if key in {LOAD, P50} else 0  # a median withstands what befalls fewer than half
+    if told is not True or len(rounds) - len(quiet) <= most:
+        return told
+    if key != LOAD and sum(len(one.now_ns) for one in quiet) < calls:
+        return None
+    alone = measured(key, quiet, look, resolution)
+    return True if alone is not None and alone.within(factor) is True else None
 
 
 def measured(key: str, rounds: Sequence[RaceRound], look: int, resolution: float = NANO) -> Ratio | None:

@@ -10,14 +10,18 @@ from kpipe.comparing.pairing import pair
 from kpipe.contract import TargetTable
 from kpipe.errors import BundleError
 from kpipe.evidence import Ending, Opponent
+from kpipe.golden import sha256_of
 from kpipe.running.race import race_job
 from kpipe.signoff.bundle import open_bundle
 from kpipe.signoff.manifest import MANIFEST
 from kpipe.signoff.relocation import move_run
+from kpipe_stages.catalog import RUNTIMES
 from kpipe_stages.codec import CodecError, decode, read_json
-from kpipe_stages.protocol import Job, RunJob
+from kpipe_stages.protocol import Job, RunJob, RunResult
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from kpipe.comparing.subject import Subject
     from kpipe.contract import Contract
     from kpipe.evidence import Evidence, TargetEvidence, TargetPlan
@@ -47,7 +51,7 @@ def opponents(before: Subject, contract: Contract, evidence: Evidence, now: Path
         if name not in old:
             found[name] = Opponent(problem=f"the baseline has no target '{name}'", shared=False)
             continue
-        known = _known(old[name], before)
+        known = _known(old[name], before, target.plan.runtime)
         if not timed:
             found[name] = replace(known, problem="times were not asked for", shared=False)
             continue
@@ -76,15 +80,20 @@ class _Untimed(Exception):  # noqa: N818 - no error: the reason why a target isn
     """A target can't be timed in turns."""
 
 
-def _known(old: TargetRecord, before: Subject) -> Opponent:
-    """What the baseline's run recorded."""
-    whole = old.load is not None and not old.load.lean
-    size = old.artifact.size if old.artifact else before.evidence.candidate_size
-    return Opponent(
-        sha256=old.artifact.sha256 if old.artifact else before.side.candidate_sha256,
-        size=size,
-        peak_bytes=old.peak_rss_bytes if whole else None,
-    )
+def _known(old: TargetRecord, before: Subject, runtime: str) -> Opponent:
+    """What the baseline's run recorded, where the candidate's says the same kind of thing: of another runtime neither size nor peak does."""
+    sha256 = old.artifact.sha256 if old.artifact else before.side.candidate_sha256
+    if old.runtime != runtime:
+        return Opponent(sha256=sha256)
+    plain = RUNTIMES[old.runtime].artifact == "keras" and not old.variant
+    size = before.evidence.candidate_size if plain else old.artifact.size if old.artifact else None
+    return Opponent(sha256=sha256, size=size, peak_bytes=old.peak_rss_bytes if _whole(before.evidence, old.name) else None)
+
+
+def _whole(evidence: Evidence, name: str) -> bool:
+    """Whether the peak of a target is all of it: its worker imported everything itself, nothing left out and nothing got by being forked."""
+    result = next((s.result for s in evidence.stages if s.name == f"run.{name}"), None)
+    return result is not None and result.identity is not None and not result.identity.inherited and not decode(RunResult, result.data).load.lean
 
 
 def _jobs(before: Subject, evidence: Evidence, now: Path, old: TargetRecord, target: TargetEvidence, rows: Rows) -> tuple[RunJob, RunJob, Rows]:
@@ -124,4 +133,30 @@ def _job(path: Path, evidence: Evidence, name: str, whose: str) -> RunJob:
     except (OSError, CodecError, BundleError) as error:
         raise _Untimed(f"what {whose} worker was told can't be read: {error}") from error
     made_in = evidence.folder
-    return move_run(job, lambda p: str(path) + p.removeprefix(made_in) if made_in and (p == made_in or p.startswith(f"{made_in}/")) else p)
+    moved = move_run(job, lambda p: str(path) + p.removeprefix(made_in) if made_in and (p == made_in or p.startswith(f"{made_in}/")) else p)
+    if RUNTIMES[job.runtime].artifact == "keras":  # no other artifact needs the code again
+        same_code(job.trust.custom_objects, moved.trust.custom_objects, evidence.custom_objects, whose)
+    return moved
+
+
+def same_code(files: Sequence[str], lie: Sequence[str], known: Mapping[str, str], whose: str) -> None:
+    """Custom objects lie in a working copy, which may hold another version by now.
+
+    Args:
+        files: what the worker was told, absolute.
+        lie: where they lie now.
+        known: file to its SHA-256 when the run was made.
+        whose: ``the baseline's``.
+
+    Raises:
+        _Untimed: a file is not what it was, is gone, or nothing says what it was.
+    """
+    for file, place in zip(files, lie, strict=True):
+        if file not in known:
+            raise _Untimed(f"nothing says what {whose} custom objects {file} were when it was run; a bundle (kpipe approve) holds them")
+        try:
+            found = sha256_of(Path(place))
+        except OSError as error:
+            raise _Untimed(f"{whose} custom objects {place} can't be read: {error.strerror or error}") from error
+        if found != known[file]:
+            raise _Untimed(f"{whose} custom objects {place} were altered since it was run; a bundle (kpipe approve) holds them as they were")

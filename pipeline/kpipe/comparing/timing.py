@@ -39,10 +39,12 @@ def timed_against(
         resume: take the answers of an interrupted run.
     """
     found, orders = opponents(before, contract, evidence, folder.path, timed=contract.baseline.time)
-    stages = signals.run(run_races(orders, contract, folder, evidence, on_event, resume=resume))
+    stages, incomplete = signals.run(run_races(orders, contract, folder, evidence, on_event, resume=resume))
     folders = {**evidence.folders, **{stage.name: f"stages/{stage.name}" for stage in stages}}
     wall = max([evidence.wall_s, *(stage.end_s for stage in stages)])
-    return replace(evidence, opponents=found, stages=(*evidence.stages, *stages), folders=folders, wall_s=wall)
+    return replace(
+        evidence, opponents=found, stages=(*evidence.stages, *stages), folders=folders, wall_s=wall, incomplete=evidence.incomplete or incomplete
+    )
 
 
 def timed_subject(before: Subject, now: Subject, contract: Contract) -> Subject:
@@ -55,7 +57,8 @@ def timed_subject(before: Subject, now: Subject, contract: Contract) -> Subject:
     with tempfile.TemporaryDirectory(prefix="kpipe-") as scratch:
         folder = RunFolder(Path(scratch))
         folder.stages.mkdir(parents=True)
-        stages = {stage.name: stage for stage in signals.run(run_races(orders, contract, folder, evidence, lambda *_: None))}
+        raced_stages, _ = signals.run(run_races(orders, contract, folder, evidence, lambda *_: None))
+        stages = {stage.name: stage for stage in raced_stages}
     targets, left = [], []
     for target in now.record.targets:
         opponent = found.get(target.name)

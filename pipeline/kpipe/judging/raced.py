@@ -18,7 +18,7 @@ from kpipe.percentiles import NEEDED
 from kpipe.record import LimitCheck, RaceRatio, RaceRecord
 from kpipe_stages.codec import decode
 from kpipe_stages.protocol import RaceResult
-from kpipe_stages.racing import LOAD, P50, PERCENTILES, measured
+from kpipe_stages.racing import LOAD, P50, PERCENTILES, measured, within
 from kpipe_stages.ratio import ERROR, Told
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kpipe.judging.scene import Bench
     from kpipe_stages.ratio import Ratio
 
+DISTURBED = "others used the machine in some rounds (or nothing says whether they did), which hides a slowdown; the quiet rounds alone don't show it"
 UNIT = "x baseline"
 NEXT = "Give it more time ([baseline] max_seconds), on a quieter machine, or move the limit away from what is measured."
 NO_BASELINE = "there is no baseline. Name one: kpipe validate --baseline RUN_OR_BUNDLE"
@@ -103,7 +104,7 @@ def judge_race(own: Own, limits: Mapping[str, float], table: BaselineTable, oppo
         findings += [finding("KP412", void, target=own.name, place="race", required=own.required)] if not result.worst_now <= own.allowed else []
         result, problem = None, void
     ratios = _ratios(result) if result else {}
-    checked = [_check(name, factor, own, opponent, ratios, problem) for name, factor in limits.items()]
+    checked = [_check(name, factor, own, opponent, ratios, problem, result) for name, factor in limits.items()]
     findings += [_limit_finding(own, one) for one in checked if not one.check.ok]
     record = _record(result, ratios, table, opponent) if result and opponent else None
     if record is not None and record.told == Told.SLOWER and not any(name in PERCENTILES for name in limits):
@@ -147,7 +148,9 @@ def _ratios(result: RaceResult) -> dict[str, Ratio]:
     return {name: ratio for name, ratio in found.items() if ratio is not None}
 
 
-def _check(name: str, factor: float, own: Own, opponent: Opponent | None, ratios: Mapping[str, Ratio], problem: str) -> _Checked:
+def _check(
+    name: str, factor: float, own: Own, opponent: Opponent | None, ratios: Mapping[str, Ratio], problem: str, result: RaceResult | None
+) -> _Checked:
     """One relative limit: holds, broken, or not known."""
     if name in {"peak_mib", "size_mib"}:
         if opponent is None:
@@ -157,10 +160,13 @@ def _check(name: str, factor: float, own: Own, opponent: Opponent | None, ratios
             return _unknown(name, factor, "it is not known of both sides, or not the whole of it")
         return _Checked(LimitCheck(name, factor, now / before, UNIT, ok=now <= factor * before))
     ratio = ratios.get(name)
-    if ratio is None:
+    if ratio is None or result is None:
         return _unknown(name, factor, problem or "too few calls were timed in turns")
-    holds = ratio.within(factor)
-    return _Checked(LimitCheck(name, factor, ratio.value, UNIT, holds is True, ratio.low, ratio.high, STRADDLES if holds is None else ""))
+    holds = within(
+        name, factor, ratio, result.rounds, max(1, result.looks), NEEDED[PERCENTILES[name]] if name in PERCENTILES else 0, result.resolution_s
+    )
+    why = "" if holds is not None else DISTURBED if ratio.within(factor) else STRADDLES
+    return _Checked(LimitCheck(name, factor, ratio.value, UNIT, holds is True, ratio.low, ratio.high, why))
 
 
 def _unknown(name: str, factor: float, why: str) -> _Checked:

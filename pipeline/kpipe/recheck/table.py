@@ -23,7 +23,7 @@ def rendered(found: Rechecked, *, markdown: bool = False) -> str:
     for bundle in found.environments:
         lines += _bundle(found, bundle, markdown=markdown)
     if not found.times:
-        lines.append(f"{'- ' if markdown else ''}latency was not measured, so the contract's limits were not checked")
+        lines.append(f"{'- ' if markdown else ''}latency was not measured, so the contract's limits on it and on the load were not checked")
     for bundle, limits in found.relative.items():
         if limits:
             said = f"{bundle[:SHORT]}: limits that are relative to a baseline were not checked: {', '.join(limits)}"

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 AGAIN = "reference.again"
 """The stage of the reference where it is run again: the sealed one keeps its name, and what targets are held against."""
 PREPARE = "prepare"
+UNTIMED = frozenset({"size_mib", "peak_mib"})
+"""Limits that ask for no timed call: an artifact has its size, a worker its peak."""
 NO_TIMES = TimingPlan(calls=0, end_to_end_calls=0)
 
 
@@ -103,12 +105,14 @@ async def perform(trial: Trial, waivers: WaiverSet, say: Callable[[str], None]) 
 
 
 def unpinned(loaded: LoadedContract, *, times: bool) -> LoadedContract:
-    """The contract without the versions that it asks of runtimes, as to see other ones is the point; and without limits where nothing is timed.
+    """The contract without the versions that it asks of runtimes, as to see other ones is the point; and without limits on times where nothing is timed.
 
     Limits that are relative to a baseline are left out, too: they are about two artifacts, and the baseline's isn't run here.
     """
     targets = {
-        name: table.model_copy(update={"version": None, "limits": LimitsTable(**table.limits.absolute) if times else LimitsTable()})
+        name: table.model_copy(
+            update={"version": None, "limits": LimitsTable(**{key: limit for key, limit in table.limits.absolute.items() if times or key in UNTIMED})}
+        )
         for name, table in loaded.contract.targets.items()
     }
     return LoadedContract(loaded.contract.model_copy(update={"targets": targets}), loaded.source, loaded.text, loaded.folder)

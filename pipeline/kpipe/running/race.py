@@ -46,19 +46,23 @@ async def run_races(
     *,
     cache: str | None = None,
     resume: bool = False,
-) -> tuple[StageEvidence, ...]:
-    """Time the targets one after another on a machine that does nothing else."""
+) -> tuple[tuple[StageEvidence, ...], str]:
+    """Time the targets one after another on a machine that does nothing else.
+
+    Returns:
+        What each worker left behind, and why not all were started; empty where all were.
+    """
     if not orders:
-        return ()
+        return (), ""
     make_home(folder.stages / "home")
     launcher = Launcher(folder.stages, time.monotonic() - evidence.wall_s, on_event, resume=resume)
     shop = Workshop(contract, folder, launcher, asyncio.Semaphore(1), cache)
     try:
         for name, (plan, told) in orders.items():
-            cache = str(shop.cache) if told.now.cache else ""
-            job = replace(told, before=replace(told.before, cache=cache), now=replace(told.now, cache=cache))
+            kept = str(shop.cache) if told.now.cache else ""
+            job = replace(told, before=replace(told.before, cache=kept), now=replace(told.now, cache=kept))
             await shop.once(shop.order(race_stage(name), "race", job, plan=plan, own_process=True))
     finally:
         await launcher.close()
         shutil.rmtree(folder.stages / "home", ignore_errors=True)
-    return tuple(shop.stages.values())
+    return tuple(shop.stages.values()), shop.incomplete

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kpipe_stages.protocol.running import RunJob
+from kpipe_stages.protocol.timing import Window
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class RaceRound:
     before_ns: tuple[int, ...]
     """Every timed call; none is clipped."""
     now_ns: tuple[int, ...]
+    windows: tuple[Window, ...] = ()
+    """What else happened on the machine from the opening of the sessions to the last call; their ``calls`` are both sides'."""
 
 
 @dataclass(frozen=True)
@@ -63,5 +66,3 @@ class RaceResult:
     resolution_s: float
     """Of the clock."""
     seconds: float
-    precision_before: str
-    precision_now: str
