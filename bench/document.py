@@ -28,6 +28,7 @@ def document(facts: Mapping[str, str], tables: Mapping[str, Sequence[Row]], titl
         lines += [f"## {titles[name]}", "", "| what | measured | bound | unit | met |", "|:--|--:|--:|:--|:--|"]
         lines += [f"| {row.name} | {row.value:g} | {row.bound:g} | {row.unit} | {'yes' if row.met else '**no**'} |" for row in rows]
         lines += ["", *(f"- {row.name}: {row.detail}." for row in rows if row.detail), ""]
+    lines += [f"## {title}\n\nNot measured in this run.\n" for name, title in titles.items() if name not in tables]
     missed = [row for rows in tables.values() for row in rows if not row.met]
     lines += ["## Bounds that are not met", ""]
     if not missed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 
 from kpipe.running.system import environment
 
@@ -16,7 +17,7 @@ def machine() -> dict[str, str]:
         "processor": f"{here.cpu}, {here.cores} cores usable",
         "features": ", ".join(here.cpu_features) or "none that change numbers",
         "memory": f"{here.memory_bytes / 2**30:.0f} GiB",
-        "system": here.platform,
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}, {platform.machine()}",
         "python": here.python,
         "versions": ", ".join(f"{name} {here.versions[name]}" for name in SHOWN if name in here.versions),
         "kpipe": here.kpipe,

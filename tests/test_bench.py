@@ -81,4 +81,4 @@ def test_a_command_that_fails_ends_the_bench() -> None:
 def test_the_page_in_docs_is_of_these_tables() -> None:
     page = (rows.ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     for table in bench_run.TABLES.values():
-        assert (f"## {table.title}\n" in page) == table.default
+        assert f"## {table.title}\n" in page

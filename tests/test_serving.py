@@ -84,7 +84,7 @@ def test_a_fault_in_no_list_matches_nothing(served: kpipe.Run) -> None:
 
 def test_faithful_code_passes_and_is_timed_from_the_raw_file(served: kpipe.Run) -> None:
     assert states(served.record)["faithful"] == "pass"
-    assert not codes(served.record, "faithful")
+    assert codes(served.record, "faithful") <= {"KP507"}  # a machine that is busy is said
     row = next(t for t in served.record.targets if t.name == "faithful")
     assert row.end_to_end is not None
     assert row.end_to_end.calls == 12

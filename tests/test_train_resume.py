@@ -319,8 +319,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut short": (lambda place: (place / "state.npz").write_bytes((place / "state.npz").read_bytes()[:-1]), "state.npz has SHA-256"),
     "empty": (lambda place: (place / "state.npz").write_bytes(b""), "state.npz has SHA-256"),
     "no sums": (lambda place: (place / "SHA256SUMS").unlink(), "No such file"),
-    "sums of nothing": (lambda place: (place / "SHA256SUMS").write_text(""), "SHA256SUMS says nothing"),
-    "sums that are none": (lambda place: (place / "SHA256SUMS").write_bytes(b"\xff\n"), "it can't be read"),
+    "sums of nothing": (lambda place: (place / "SHA256SUMS").write_text(""), "isn't what SHA256SUMS says"),
+    "sums that are none": (lambda place: (place / "SHA256SUMS").write_bytes(b"\xff\n"), "isn't what SHA256SUMS says"),
     "an empty folder": (lambda place: [file.unlink() for file in place.iterdir()], "it can't be read"),
 }
 

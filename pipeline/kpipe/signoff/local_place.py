@@ -73,12 +73,12 @@ class LocalPlace:
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """By ``flock``: it ends with the process that holds it."""
-        return self._locked(".lock")
+        self.root.mkdir(parents=True, exist_ok=True)
+        return self._locked(os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o666))
 
     @contextlib.contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
-        self.root.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.root / name, os.O_RDWR | os.O_CREAT, 0o666)
+    def _locked(self, handle: int) -> Iterator[None]:
+        """Hold an open file or folder, and close it."""
         try:
             end = time.monotonic() + LOCK_PATIENCE_S
             while True:
@@ -100,7 +100,7 @@ class LocalPlace:
         """Beside the bundles, so that taking it in is a rename; what a killed kpipe left there is swept out."""
         home = self.root / BUNDLES
         home.mkdir(parents=True, exist_ok=True)
-        with self._locked(".lock-incoming"):  # another one's sweep would take a folder that nobody holds yet
+        with self._locked(os.open(home, os.O_RDONLY)):  # another one's sweep would take a folder that nobody holds yet
             _sweep(home)
             folder = Path(tempfile.mkdtemp(prefix=INCOMING, dir=home))
             handle = os.open(folder, os.O_RDONLY)
