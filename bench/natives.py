@@ -138,7 +138,9 @@ def _row(bench: Bench, name: str, tool: Tool, jobs: dict[str, RunJob], calls: in
         f"inputs and take outputs, {spaced * 1e6:.1f} us are memory that the loop's own work between calls leaves cold; against the tool and both "
         f"{explained:.3f}"
     )
-    return Row(name, round(ratio, 3), 1 + BOUND, "ratio", min(abs(ratio - 1), abs(explained - 1)) <= BOUND, detail)
+    if abs(ratio - 1) > BOUND:  # what the row shows is what the parts leave open
+        name, ratio, detail = f"{name} and the parts that were measured", explained, f"{ratio:.3f} plainly: {detail}"
+    return Row(name, round(ratio, 3), 1 + BOUND, "ratio", abs(ratio - 1) <= BOUND, detail)
 
 
 def _span(seconds: list[float]) -> str:
